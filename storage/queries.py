@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from storage.connection import open_reader, read_dicts, read_frame
-from storage.filters import ALL, TIMED, Filter, clause, run_id
+from storage.filters import ALL, FINISHED, TIMED, Filter, clause, run_id
 from storage.rows import converted, run_of
 from storage.run import Run
 
@@ -27,6 +27,9 @@ LISTED = """
     regret_rounds speedup request_speedup speedup_uncertainty
 """.split()
 """Columns of a run in lists, beside the beginning of its prompt."""
+
+FEWEST_RUNS = 4
+"""Of a batch that is to tell how long another would take."""
 
 
 def count(path: str | Path, filter: Filter = ALL) -> int:
@@ -100,18 +103,22 @@ def ids_on(
         return [id for (id,) in found][::-1]
 
 
-def seconds_per_token(path: str | Path, card_hash: str, hardware: str, dtype: str) -> tuple[float, float] | None:
-    """What a token took in the newest whole requests on a pool and machine, and in their baselines; ``None`` is
-    unknown."""
+def seconds_per_run(path: str | Path, card_hash: str, hardware: str, dtype: str) -> float | None:
+    """What a run of the newest batch or benchmark on a pool and machine took, by the times at which its runs ended, per
+    token that it was allowed: the baseline, the scores and all that went on beside it included. ``None`` is unknown."""
+    where, values = clause(
+        ["source IN ('batch', 'bench')", "streams = 1", FINISHED],
+        {"card_hash =": card_hash, "hardware =": hardware, "dtype =": dtype},
+        {},
+    )
     sql = f"""
-        SELECT sum(prefill_seconds + decode_seconds) / sum(output_tokens),
-               sum(output_tokens * baseline_seconds_per_token) / sum(output_tokens)
-        FROM (SELECT * FROM runs WHERE card_hash = ? AND hardware = ? AND dtype = ? AND {TIMED} AND output_tokens > 0
-              AND baseline_seconds_per_token IS NOT NULL ORDER BY id DESC LIMIT 200)
+        SELECT 86400 * (max(julianday(created_at)) - min(julianday(created_at))) / sum(max_new_tokens) * n / (n - 1)
+        FROM (SELECT *, count(*) OVER (PARTITION BY batch_id) AS n FROM runs {where}) WHERE n >= {FEWEST_RUNS}
+        GROUP BY batch_id ORDER BY max(id) DESC LIMIT 1
     """
     with open_reader(path) as connection:
-        own, baseline = connection.execute(sql, [card_hash, hardware, dtype]).fetchone()
-        return None if own is None else (own, baseline)
+        found = connection.execute(sql, values).fetchone()
+        return found and found[0]
 
 
 def timed_rounds(path: str | Path, ids: Sequence[int]) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from multidraft.replay.advice import Advice, Live, usable
 from multidraft.replay.options import Option
 from storage import experiments
 from storage.aggregates import SETTINGS
-from storage.figures import FEWEST_TOKENS, at_different_times, at_one_speed
+from storage.figures import FEWEST_TOKENS, at_different_times, at_one_speed, too_noisy
 from storage.filters import Filter
 from storage.ranking import shared_prompts
 from storage.rows import prompt_of
@@ -63,6 +63,7 @@ def of_rows(rows: Sequence[Row], draft_length: int) -> Advice:
         "apart": at_different_times(means[0]),
         "repeated": {spec: prompts for spec, prompts in again.items() if prompts},
         "cut": len({row.prompt for row in chosen if row.status == "completed"}),
+        "noisy": (sum(too_noisy(row.speedup_uncertainty) for row in chosen), len(chosen)),
     }
     return Advice.of(plain_option, [option(spec) for spec in policies], **known)
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from drafters.hardware import format_bytes
 from multidraft.bench.action import action, is_single, listed, shorter_is_faster, withheld
+from multidraft.bench.caveats import caveats, mostly_cut
 from multidraft.bench.table import count, percent
 from multidraft.bench.verdict_tables import times
 from multidraft.replay.advice import Advice
@@ -66,33 +67,7 @@ def verdict(advice: Advice) -> Verdict:
         said = [f"No verdict: no policy was measured on all of these {advice.prompts} prompts.", withheld(advice)]
     conclusion, *reasons = said
     todo = [conclusion, action(advice), _kept_or_not(advice) if more else ""]
-    caveats = [advice.warning, _cut(live or advice), _repeated(live or advice), _left_out(advice)]
-    return Verdict(list(filter(None, todo)), list(filter(None, caveats)), [*reasons, _basis(advice)])
-
-
-def _cut(ran: Advice) -> str:
-    """Where most answers did not come to their end."""
-    if not _mostly_cut(ran):
-        return ""
-    return (
-        f"Most answers were cut: {ran.cut} of {ran.prompts} ended at max new tokens. For whole answers another policy "
-        "or other drafters may be the fastest: run these prompts again with a higher limit."
-    )
-
-
-def _mostly_cut(ran: Advice) -> bool:
-    return ran.prompts >= FEWEST_TO_TELL and 2 * ran.cut > ran.prompts
-
-
-def _left_out(advice: Advice) -> str:
-    """What the verdict is not on, though figures beside it may be."""
-    if not advice.left_out:
-        return ""
-    texts = count(advice.left_out, "text")
-    return (
-        f"This verdict leaves out {texts} of other pools, machines or settings, perhaps of the same prompts: filter by "
-        "these for one on them, or compare two batches in Results."
-    )
+    return Verdict(list(filter(None, todo)), caveats(advice), [*reasons, _basis(advice)])
 
 
 def _freed(advice: Advice) -> str:
@@ -115,14 +90,6 @@ def _kept_or_not(advice: Advice) -> str:
     parts.append(f"not settled: {listed(unsure)}" if unsure and any(parts) else "")
     said = "; ".join(filter(None, parts))
     return f"Drafters under `{advice.about.spec}`, by replays: {said}." if said else ""
-
-
-def _repeated(ran: Advice) -> str:
-    """On how many of the prompts policies began with what the very prompt had taught."""
-    if not ran.repeated:
-        return ""
-    on = listed([f"{prompts} of these {ran.prompts} when `{spec}` ran" for spec, prompts in ran.repeated.items()])
-    return f"Prompts seen before: the pool had already learnt from {on}, so new prompts may be answered more slowly."
 
 
 def _beyond(advice: Advice, live: Advice) -> str:
@@ -203,7 +170,7 @@ def _conclusion(advice: Advice, short: int) -> str:
         f"decoding is {times(decode)} and whole requests are {times(request)} as fast as autoregressive decoding, on "
         f"{count(advice.prompts, 'prompt')}"
     )
-    if advice.cut and not _mostly_cut(advice):
+    if advice.cut and not mostly_cut(advice):
         speeds += f" ({advice.cut} of the answers ended at max tokens)"
     if short:
         speeds += f" ({short} more answered too briefly for a speed-up)"

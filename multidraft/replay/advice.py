@@ -68,6 +68,8 @@ class Advice:
         repeated: of the policies that began with what past queries had taught, on how many of the prompts that was
             learnt from the very prompt; those of none are left out.
         cut: prompts whose answer was cut at the most tokens that were asked for.
+        noisy: how many of the measured runs are too noisy for a speed-up of their own (``storage.figures.TOO_NOISY``),
+            and of how many.
         texts: how many were replayed; 0 where runs were measured instead.
         short: further prompts, whose answers are too short for a speed-up.
         left_out: texts of other pools, machines and settings, whose costs and rounds are others.
@@ -88,6 +90,7 @@ class Advice:
     dropped: Mapping[str, float] = field(default_factory=dict)
     repeated: Mapping[str, int] = field(default_factory=dict)
     cut: int = 0
+    noisy: tuple[int, int] = (0, 0)
     texts: int = 0
     short: int = 0
     left_out: int = 0

@@ -35,7 +35,7 @@ from multidraft.ui.widgets.markup import message_html, problem_html, refused_htm
 from multidraft.ui.widgets.verdict import watched_batch
 from storage.experiments import LONGEST_NOTE
 from storage.problems import StorageError
-from storage.queries import seconds_per_token
+from storage.queries import seconds_per_run
 
 DEFAULT_SUITE = "pocket"
 DEFAULT_POLICIES = [DEFAULT_POLICY, "ucb"]
@@ -155,6 +155,7 @@ class Batch:
         form = [suite, file, policies, limit, length, at_once, draft, heat, note, line.learn]
         for chosen in (suite, file, policies, limit, length, at_once):
             chosen.change(self.takes, form[:6], takes, **LAST)
+        page.load(self.takes, form[:6], takes, **HIDDEN)
         policies.change(self.completed, policies, policies, **LAST)
         policies.change(self.explained, policies, explained, **LAST)
         # One of the two is what runs, and only that is shown as chosen.
@@ -232,8 +233,8 @@ class Batch:
         length: float | None,
         at_once: int,
     ) -> str:
-        """How long the batch would take, by what tokens took in the newest runs, or what is wrong with a
-        policy; empty where that is unknown."""
+        """How long the batch would take, by what runs took in the newest one, or before there is one at most, by
+        autoregressive decoding; or what is wrong with a policy; empty where that is unknown."""
         workbench, pool = self.workbench, self.workbench.pool
         try:
             for policy in policies:
@@ -241,15 +242,17 @@ class Batch:
         except UserError as error:
             return problem_html(error)
         try:
-            each = seconds_per_token(workbench.store.path, pool.card_hash, workbench.hardware, pool.dtype)
-            if each is None or at_once > 1 or not policies or not limit_known(limit, length):
+            if at_once > 1 or not policies or not limit_known(limit, length):
                 return ""
             prompts = len(spread(load_suite(file or suite or "").items, int(limit or 0) or None))
+            each = seconds_per_run(workbench.store.path, pool.card_hash, workbench.hardware, pool.dtype)
         except (SuiteError, StorageError):  # the line on the suite, or the dashboard, says what is wrong
             return ""
-        own, baseline = each
-        seconds = prompts * float(length or 0) * (len(policies) * own + baseline)
-        return view.takes_html(prompts, len(policies), seconds)
+        tokens, plain = prompts * float(length or 0), pool.costs.plain
+        if each:
+            return view.takes_html(prompts, len(policies), tokens * len(policies) * each)
+        most = tokens * (len(policies) + 1) * plain.mean if plain.weight else 0.0
+        return view.takes_html(prompts, len(policies), most, at_most=True)
 
     def open(self, id: str, event: gr.EventData) -> str:
         """The prompt that was clicked in the table of results, under all its policies."""

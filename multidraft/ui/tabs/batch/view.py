@@ -83,11 +83,15 @@ def kept_html(batch: KeptBatch) -> Markup:
     return message_html("idle", f"From the history: {runs}, {suite} on pool {batch.pool}.{gone}")
 
 
-def takes_html(prompts: int, policies: int, seconds: float) -> Markup:
-    """How much a batch would be, and how long it would take."""
-    time = time_left(seconds).removesuffix(" left")
+def takes_html(prompts: int, policies: int, seconds: float, at_most: bool = False) -> Markup:
+    """How much a batch would be, and how long it would take; 0 seconds are unknown."""
     runs = f"{count(prompts, 'prompt')} under {count(policies, 'policy')}"
-    return markup.caption_html(f"{runs}: {time}, by the newest runs on this machine.")
+    if not seconds:
+        return markup.caption_html(f"{runs}.")
+    time = time_left(seconds).removesuffix(" left")
+    if at_most:
+        return markup.caption_html(f"{runs}: at most {time}, by autoregressive decoding up to max new tokens.")
+    return markup.caption_html(f"{runs}: {time}, by the newest batch on this machine.")
 
 
 def time_left(seconds: float | None) -> str:

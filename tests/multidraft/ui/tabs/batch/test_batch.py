@@ -24,7 +24,6 @@ from storage.connection import open_reader
 from storage.store import Store
 from tests.history import recorded
 from tests.multidraft.ui.building import after, built
-from tests.runs import make_run
 
 PARAMS = SamplingParams(max_new_tokens=8, draft_length=4)
 ITEMS = [SuiteItem("1", "abc abd", "letters"), SuiteItem("2", "a" * 200, "long"), SuiteItem("3", "bcd bce", "")]
@@ -290,20 +289,6 @@ def test_the_form_of_a_batch_comes_back_with_it(workbench: Workbench, tmp_path: 
     assert workbench.store.flush()
     with open_reader(workbench.store.path) as connection:
         assert [note for (note,) in connection.execute("SELECT note FROM notes")] == ["<b>why"]
-
-
-def test_how_long_a_batch_would_take_is_said_by_what_runs_took(workbench: Workbench, tmp_path: Path) -> None:
-    tab, pool = placed(workbench), workbench.pool
-    assert tab.takes("pocket", None, ["ucb", "exp3"], 0, 100, 1) == "", "nothing is known yet"
-    made_on = {"card_hash": pool.card_hash, "hardware": workbench.hardware, "dtype": pool.dtype}
-    workbench.store.add(make_run(**made_on, baseline=10.0, prefill_seconds=0.01))  # 6 tokens in 30 ms
-    assert workbench.store.flush()
-    said = tab.takes("pocket", None, ["ucb", "exp3"], 10, 100, 1)
-    assert "10 prompts under 2 policies: about 2 min, by the newest runs" in said  # 1,000 tokens of 100 + 2 × 5 ms
-    assert tab.takes("pocket", None, [], 10, 100, 1) == ""
-    assert "did you mean ucb?" in tab.takes("pocket", None, ["ucb", "ucbb"], 10, 100, 1)
-    assert tab.takes("pocket", None, ["ucb"], 10, 100, 4) == tab.takes(None, None, ["ucb"], 0, 100, 1) == ""
-    assert tab.takes("pocket", None, ["ucb"], None, 100, 1) == tab.takes("pocket", None, ["ucb"], -1, 100, 1) == ""
 
 
 def test_a_batch_names_its_pool_whichever_is_loaded(workbench: Workbench, gate, tmp_path: Path) -> None:

@@ -1,0 +1,59 @@
+"""What the prompts and the machine leave open, in words, for every verdict."""
+
+from __future__ import annotations
+
+from multidraft.bench.action import listed
+from multidraft.bench.table import count, percent
+from multidraft.replay.advice import Advice
+from storage.figures import FEWEST_TO_TELL, TOO_NOISY
+
+
+def caveats(advice: Advice) -> list[str]:
+    """All of them."""
+    ran = advice.measured or advice
+    found = advice.warning, _noisy(ran), _cut(ran), _repeated(ran), _left_out(advice)
+    return list(filter(None, found))
+
+
+def _noisy(ran: Advice) -> str:
+    """Where a quarter of the runs or more say nothing by themselves."""
+    noisy, runs = ran.noisy
+    if not noisy or 4 * noisy < runs or ran.prompts < FEWEST_TO_TELL:
+        return ""
+    return (
+        f"The machine was busy: the timings of {noisy} of {runs} runs may put their speed-ups off by more than "
+        f"±{percent(TOO_NOISY)}. The intervals include that; on a quiet machine they are narrower."
+    )
+
+
+def _cut(ran: Advice) -> str:
+    if not mostly_cut(ran):
+        return ""
+    return (
+        f"Most answers were cut: {ran.cut} of {ran.prompts} ended at max new tokens. For whole answers another policy "
+        "or other drafters may be the fastest: run these prompts again with a higher limit."
+    )
+
+
+def mostly_cut(ran: Advice) -> bool:
+    """Whether most answers did not come to their end."""
+    return ran.prompts >= FEWEST_TO_TELL and 2 * ran.cut > ran.prompts
+
+
+def _repeated(ran: Advice) -> str:
+    """On how many of the prompts policies began with what the very prompt had taught."""
+    if not ran.repeated:
+        return ""
+    on = listed([f"{prompts} of these {ran.prompts} when `{spec}` ran" for spec, prompts in ran.repeated.items()])
+    return f"Prompts seen before: the pool had already learnt from {on}, so new prompts may be answered more slowly."
+
+
+def _left_out(advice: Advice) -> str:
+    """What the verdict is not on, though figures beside it may be."""
+    if not advice.left_out:
+        return ""
+    texts = count(advice.left_out, "text")
+    return (
+        f"This verdict leaves out {texts} of other pools, machines or settings, perhaps of the same prompts: filter by "
+        "these for one on them, or compare two batches in Results."
+    )

@@ -1,0 +1,25 @@
+"""What a verdict leaves open."""
+
+from dataclasses import replace
+
+import pytest
+
+from multidraft.bench.caveats import caveats
+from multidraft.bench.measured import of_rows
+from multidraft.bench.summary import Row
+
+
+def row(prompt: int, uncertainty: float) -> Row:
+    taken = {"seconds": 1.0, "request_seconds": 1.1, "baseline_seconds": 2.0, "baseline_request_seconds": 2.1}
+    speeds = {"speedup": 2.0, "request_speedup": 2.1 / 1.1, "speedup_uncertainty": uncertainty}
+    return Row(str(prompt), "math", "ucb", "stopped", 40, 10, prompt=prompt, **taken, **speeds)
+
+
+@pytest.mark.parametrize(("noisy", "said"), [(0, False), (1, False), (2, True), (8, True)])
+def test_a_busy_machine_is_named_where_a_quarter_of_the_runs_tell_nothing_by_themselves(noisy: int, said: bool) -> None:
+    rows = [row(prompt, 0.4 if prompt < noisy else 0.05) for prompt in range(8)]
+    found = caveats(of_rows(rows, 6))
+    assert [f"The machine was busy: the timings of {noisy} of 8 runs" in text for text in found] == [True] * said
+    assert not caveats(of_rows(rows[:5], 6)), "so few prompts have no verdict"
+    finished = [replace(one, status="completed") for one in rows[:6]]
+    assert caveats(of_rows(finished, 6))[-1].startswith("Most answers were cut: 6 of 6 ended at max new tokens.")
