@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections import Counter
 from collections.abc import Generator
 from weakref import WeakKeyDictionary
@@ -13,6 +14,9 @@ from drafters.sampling import SamplingParams
 from multidraft.engine.decoding import Decoding
 from multidraft.service.jobs import WAITING
 from multidraft.service.line import CALLER
+
+UNREAD = 100
+"""Tokens that drafters read in the warm-up's evaluation of a text that none has read."""
 
 TEXTS = 4
 """Texts that may be under way at once, each with caches of its own; jobs with others wait."""
@@ -97,15 +101,28 @@ class Lender:
 
 
 def warm_up(pool: Pool) -> None:
-    """Decode a few tokens without drafters, with each one, and with a policy that evaluates all of them, which begins
-    with the router; on the device's thread.
+    """Decode a few tokens without drafters, with each one, and with a policy that evaluates all of them; on the
+    device's thread.
 
     What the first time took is forgotten: it holds the start of everything. The second leaves the pool some rounds of
-    each, by which policies know what they cost.
+    each, by which policies know what they cost, and an evaluation for which all drafters have a text to read.
     """
     specs = ("autoregressive", *(f"fixed:{drafter.name}" for drafter in pool.drafters), "normal-hedge:warmup=1,every=1")
     for tokens in (4, 8):
         pool.costs = pool.new_costs()
         params = SamplingParams(max_new_tokens=tokens, draft_length=pool.draft_length)
+        _evaluate(pool, params)
         for spec in specs:
             Decoding(pool, "Hello", spec, params, learn=False).run()
+
+
+def _evaluate(pool: Pool, params: SamplingParams) -> None:
+    """Measure an evaluation of drafters that have read nothing of a text: the first of a query is likely to be one."""
+    text = (pool.encode("Hello") * UNREAD)[: min(UNREAD, pool.target.window // 2)]
+    with pool.lock:
+        pool.target.prefill(text)
+        pool.prepare(text, ())
+        pool.costs.begin(len(text), ())
+        begun = time.perf_counter()
+        pool.gamma(text, len(text) - 1, None, params)
+        pool.costs.evaluated(time.perf_counter() - begun)
