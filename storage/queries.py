@@ -28,8 +28,8 @@ LISTED = """
 """.split()
 """Columns of a run in lists, beside the beginning of its prompt."""
 
-FEWEST_RUNS = 4
-"""Of a batch that is to tell how long another would take."""
+FEWEST_RUNS, RECENT = 4, 1000
+"""Of a batch that is to tell how long another would take; and among so many of the newest runs."""
 
 
 def count(path: str | Path, filter: Filter = ALL) -> int:
@@ -113,8 +113,9 @@ def seconds_per_run(path: str | Path, card_hash: str, hardware: str, dtype: str)
     )
     sql = f"""
         SELECT 86400 * (max(julianday(created_at)) - min(julianday(created_at))) / sum(max_new_tokens) * n / (n - 1)
-        FROM (SELECT *, count(*) OVER (PARTITION BY batch_id) AS n FROM runs {where}) WHERE n >= {FEWEST_RUNS}
-        GROUP BY batch_id ORDER BY max(id) DESC LIMIT 1
+        FROM (SELECT *, count(*) OVER (PARTITION BY batch_id) AS n
+              FROM (SELECT id, batch_id, created_at, max_new_tokens FROM runs {where} ORDER BY id DESC LIMIT {RECENT}))
+        WHERE n >= {FEWEST_RUNS} GROUP BY batch_id ORDER BY max(id) DESC LIMIT 1
     """
     with open_reader(path) as connection:
         found = connection.execute(sql, values).fetchone()

@@ -87,17 +87,11 @@ def _unsettled(live: Advice) -> str:
     found = best.times_as_fast(live.plain)
     settled = _settled(live, best, live.plain)
     if live.prompts == 1:
-        settled = f"A verdict takes {FEWEST_TO_TELL} prompts or more: run them as a batch."
-    elif missing > 0:
+        return f"run {FEWEST_TO_TELL} prompts or more as a batch: one does not tell which policy to take."
+    if missing > 0:
         settled = f"With {count(missing, 'more prompt')} or more there can be a verdict."
     if found.too_noisy:
-        best = live.clearest
-        why = (
-            "it is the fastest by the timings, noisy as they are"
-            if live.faster(best)
-            else "it saves the most calls of the target"
-        )
-        return f"run {_named(best)} for now: {why}. {settled}"
+        return f"run {_named(live.clearest)} for now: it saves the most calls of the target. {settled}"
     if found.value <= 1:
         return f"decode {WITHOUT} for now: no policy is ahead of that. {settled}"
     risk = ""

@@ -185,14 +185,11 @@ def _conclusion(advice: Advice, short: int) -> str:
         few += f" too few to say which policy is faster; at least {FEWEST_TO_TELL} are needed."
         if not decode.too_noisy:
             return f"{few} The fastest so far is {named}: {speeds}; {saved}."
-        first = advice.clearest
-        if advice.faster(first):
-            few += " The machine was too busy for exact figures of speed"
-            also = [f"and so is `{o.spec}`" for o in advice.options if o is not first and advice.faster(o)]
-            faster = ", ".join([f"`{first.spec}` is faster than autoregressive decoding", *also])
-            return f"{few}, but {faster}. Under `{first.spec}` {_saved_by(first)}."
+        first, faster = advice.clearest, [f"`{option.spec}`" for option in advice.options if advice.faster(option)]
+        are = "are" if faster[1:] else "is"
+        said = f", though {listed(faster)} {are} faster than autoregressive decoding" if faster else ""
         return (
-            f"{few} The machine was too busy for figures of speed. By target calls, which noise does not affect, "
+            f"{few} The machine was too busy for figures of speed{said}. By target calls, which noise does not affect, "
             f"`{first.spec}` leads: {_saved_by(first)}."
         )
     return (

@@ -142,10 +142,7 @@ class Advice:
 
     @property
     def clearest(self) -> Option:
-        """What leads where timings are too noisy for figures: the fastest of those that are faster than plain decoding
-        all the same; where none is, the policy that saves the most calls."""
-        if faster := [option for option in self.options if self.faster(option)]:
-            return max(faster, key=lambda option: option.times_as_fast(self.plain).value)
+        """What leads where timings are too noisy for figures: the policy that saves the most calls."""
         return max(self.options, key=lambda option: option.calls_saved)
 
     def level(self) -> list[Option]:

@@ -18,8 +18,8 @@ REPEATS = (
 )
 """What is said of an answer of which :func:`repeats` is true."""
 
-LONGEST_REPEATED, REPEATED = 12, 48
-"""Tokens of what is repeated, at most, and over how many."""
+LONGEST_REPEATED, REPEATED, TIMES = 32, 48, 3
+"""Tokens of what is repeated, at most; over how many, at least; and how often, at least."""
 
 Fits = Callable[[str, str], bool]
 """Whether the target of a card, by its hash, knows what a prompt asks, as far as that can be told."""
@@ -33,9 +33,12 @@ MOST_NAMED = 5
 
 def repeats(token_ids: Sequence[int]) -> bool:
     """Whether a text ends in the same few tokens again and again."""
-    end = list(token_ids[-REPEATED:])
-    periods = range(1, LONGEST_REPEATED + 1)
-    return len(end) == REPEATED and any(end[period:] == end[:-period] for period in periods)
+    for period in range(1, LONGEST_REPEATED + 1):
+        length = max(REPEATED, TIMES * period)
+        end = list(token_ids[-length:])
+        if len(end) == length and end[period:] == end[:-period]:
+            return True
+    return False
 
 
 def unjudged(card_hash: str, prompt: str) -> bool:

@@ -124,7 +124,7 @@ def test_of_two_that_no_number_of_prompts_would_tell_apart_the_simpler_one_is_to
             "2 prompts are too few to say which policy is faster; at least 6 are needed. The fastest so far is `ucb`",
             "run `ucb`, draft length up to 6 for now: it is the fastest so far. With 4 more prompts or more",
         ),
-        (0.5, 1, "1 prompt is too few", "run `ucb`, draft length up to 6 for now: it is the fastest so far. A verdict"),
+        (0.5, 1, "1 prompt is too few", "run 6 prompts or more as a batch: one does not tell which policy"),
     ],
 )
 def test_where_nothing_is_certain_there_is_something_to_do(factor, prompts, said, do):
@@ -295,7 +295,7 @@ def test_timings_too_noisy_name_no_fastest_policy():
     noisy = [replace(row(1, spec, seconds), speedup_uncertainty=0.4) for spec, seconds in (("ucb", 1.0), ("exp3", 3.0))]
     first, end, _ = sentences(of_rows(noisy, 6))
     assert "too busy for figures of speed" in first and "fastest so far" not in first and "1.00×" not in first
-    assert "it saves the most calls of the target" in end
+    assert "run 6 prompts or more as a batch" in end
     quiet = [replace(each, speedup_uncertainty=0.1) for each in noisy]
     assert (
         "The fastest so far is `ucb`" in sentences(of_rows(quiet, 6))[0] and "± 0.20" in sentences(of_rows(quiet, 6))[0]

@@ -155,7 +155,7 @@ class Batch:
         form = [suite, file, policies, limit, length, at_once, draft, heat, note, line.learn]
         for chosen in (suite, file, policies, limit, length, at_once):
             chosen.change(self.takes, form[:6], takes, **LAST)
-        page.load(self.takes, form[:6], takes, **HIDDEN)
+        page.load(self.takes, form[:6], takes, **QUICK)
         policies.change(self.completed, policies, policies, **LAST)
         policies.change(self.explained, policies, explained, **LAST)
         # One of the two is what runs, and only that is shown as chosen.
