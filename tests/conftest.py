@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import pytest
@@ -13,6 +14,8 @@ from drafters.pool import Pool, load_pool
 from tests import tiny
 
 torch.set_num_threads(1)
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # its kernels run on the CPU, slowly
 
 
 settings.register_profile(

@@ -1,18 +1,21 @@
 """The forward of plain decoders in PyTorch: 14 to 16 kernels a layer, whose shapes depend on no number they compute.
 
 It is for few tokens on top of a cache, of one model or of N models of one shape, which then share every product. All
-that varies between calls of one shape is in tensors, so that it can be recorded as a CUDA graph.
+that varies between calls of one shape is in tensors, so that it can be recorded as a CUDA graph. What lies between the
+products is done by :class:`TorchKernels`, or in fewer kernels by
+:class:`~drafters.models.triton_layers.TritonKernels`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch.nn import functional
 
-from drafters.models.torch_weights import Weights
+from drafters.models.torch_weights import Product, Weights
 
 Rotation = tuple[torch.Tensor, torch.Tensor]
 
@@ -58,39 +61,102 @@ class Tree:
     own: torch.Tensor
 
 
-def run(
-    weights: Weights,
-    cache: Cache,
-    ids: torch.Tensor,
-    start: torch.Tensor,
-    at: torch.Tensor,
-    *,
-    tree: Tree | None = None,
-    bare: bool = False,
-    hidden: Callable[[int, torch.Tensor], None] = lambda layer, states: None,
-) -> torch.Tensor:
-    """Hidden states ``(N, T, hidden)`` after the last layer, before the final norm; writes keys and values.
+@dataclass(frozen=True)
+class Fed:
+    """The tokens that N texts feed, T each.
 
-    Args:
+    Attributes:
         ids: ``(N, T)``.
         start: how many positions are cached, ``(N, 1)``; those of the tokens follow them.
         at: where keys and values are written, ``(N, 1)``: ``start``, or where nothing is read.
+        tree: by default the tokens are chains.
         bare: nothing needs to be hidden but later tokens of a text that begins here: a single token that sees the whole
             span, or one text with nothing cached, whose span are its tokens.
-        hidden: called with what enters each layer, ``(N * T, hidden)``, or ``(N, T, hidden)`` of N models.
     """
-    (rows, length), size = ids.shape, weights.head_size
-    heads, kv_heads = weights.heads, weights.kv_heads
-    group = heads // kv_heads
-    steps = torch.arange(length, device=ids.device)
-    positions = start + steps if tree is None else tree.positions
-    places = (cache.bases + at + steps).flatten()
-    biases = (None, None) if bare else _biases(weights, cache.span, start, positions, tree, group)
-    x = _embedded(weights, ids)
-    rotations = _rotations(weights, cache.cos[positions][:, None], cache.sin[positions][:, None])
-    for index, (layer, (cos, sin)) in enumerate(zip(weights.layers, rotations, strict=True)):
+
+    ids: torch.Tensor
+    start: torch.Tensor
+    at: torch.Tensor
+    tree: Tree | None = None
+    bare: bool = False
+
+    @property
+    def steps(self) -> torch.Tensor:
+        """0, 1, … T - 1."""
+        return torch.arange(self.ids.shape[1], device=self.ids.device)
+
+    @property
+    def positions(self) -> torch.Tensor:
+        """``(N, T)``."""
+        return self.start + self.steps if self.tree is None else self.tree.positions
+
+
+class Kernels(Protocol):
+    """What lies between the products of one forward. States are ``(N * T, hidden)``, or ``(N, T, hidden)`` of N models;
+    what is asked by layer is asked layer by layer."""
+
+    def __init__(self, weights: Weights, cache: Cache, fed: Fed): ...
+
+    def norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """The RMS norm of states."""
+
+    def attention(self, layer: int, qkv: torch.Tensor) -> torch.Tensor:
+        """Write keys and values, and attend to all so far; ``(…, heads * head size)``."""
+
+    def added(
+        self, product: Product, inputs: torch.Tensor, x: torch.Tensor, weight: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """States with a product added to them, and their norm."""
+
+    def gated(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """SiLU of the first half times the second one."""
+
+
+def run(
+    kernels: type[Kernels],
+    weights: Weights,
+    cache: Cache,
+    fed: Fed,
+    hidden: Callable[[int, torch.Tensor], None] = lambda layer, states: None,
+) -> torch.Tensor:
+    """Hidden states after the final norm, ``(N * T, hidden)``, or ``(N, T, hidden)`` of N models; writes keys, values.
+
+    Args:
+        hidden: called with what enters each layer, and with what is returned.
+    """
+    between = kernels(weights, cache, fed)
+    x = _embedded(weights, fed.ids)
+    normed = between.norm(x, weights.layers[0].norm1)
+    next_norms = [*(layer.norm1 for layer in weights.layers[1:]), weights.final_norm]
+    for index, (layer, next_norm) in enumerate(zip(weights.layers, next_norms, strict=True)):
         hidden(index, x)
-        each = layer.qkv(weights.norm(x, layer.norm1)).view(rows, length, -1, size)
+        attended = between.attention(index, layer.qkv(normed))
+        x, normed = between.added(layer.out, attended, x, layer.norm2)
+        x, normed = between.added(layer.down, between.gated(layer.gate_up(normed)), x, next_norm)
+    hidden(len(weights.layers), normed)
+    return normed
+
+
+class TorchKernels:
+    """As of :class:`Kernels`, by PyTorch's own."""
+
+    def __init__(self, weights: Weights, cache: Cache, fed: Fed):
+        self._weights, self._cache, positions = weights, cache, fed.positions
+        group = weights.heads // weights.kv_heads
+        biases = None if fed.bare else _biases(weights, cache.span, fed.start, positions, fed.tree, group)
+        self._biases = biases or (None, None)
+        self._places = (cache.bases + fed.at + fed.steps).flatten()
+        self._shape = fed.ids.shape
+        self._rotations = iter(_rotations(weights, cache.cos[positions][:, None], cache.sin[positions][:, None]))
+
+    def norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return self._weights.norm(x, weight)
+
+    def attention(self, layer: int, qkv: torch.Tensor) -> torch.Tensor:
+        weights, cache = self._weights, self._cache
+        heads, kv_heads, size = weights.heads, weights.kv_heads, weights.head_size
+        cos, sin = next(self._rotations)
+        each = qkv.view(*self._shape, -1, size)
         rotary = each[:, :, : heads + kv_heads]
         if weights.head_norms is not None:
             rotary = functional.rms_norm(rotary, (size,), eps=weights.norm.eps)
@@ -99,20 +165,21 @@ def run(
         # Joining copies, with the heads before the tokens as attention wants them.
         rotated = torch.cat((high, low), dim=-1).mul_(sin).addcmul_(rotary, cos)
         new_keys = rotated[:, heads:].transpose(1, 2)
-        cache.written_keys[index].index_copy_(0, places, new_keys.flatten(0, 1))
-        cache.written_values[index].index_copy_(0, places, each[:, :, heads + kv_heads :].flatten(0, 1))
-        keys, values = cache.keys[index], cache.values[index]
-        attended = _attend(rotated[:, :heads], keys, values, biases[layer.slides], kv_heads)
-        x = layer.out(attended.reshape(*x.shape[:-1], -1), x)
-        gate, up = layer.gate_up(weights.norm(x, layer.norm2)).chunk(2, dim=-1)
-        x = layer.down(functional.silu(gate).mul_(up), x)
-    hidden(len(weights.layers), x)
-    return x
+        cache.written_keys[layer].index_copy_(0, self._places, new_keys.flatten(0, 1))
+        cache.written_values[layer].index_copy_(0, self._places, each[:, :, heads + kv_heads :].flatten(0, 1))
+        bias = self._biases[weights.layers[layer].slides]
+        attended = _attend(rotated[:, :heads], cache.keys[layer], cache.values[layer], bias, kv_heads)
+        return attended.reshape(*qkv.shape[:-1], -1)
 
+    def added(
+        self, product: Product, inputs: torch.Tensor, x: torch.Tensor, weight: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        x = product(inputs, x)
+        return x, self.norm(x, weight)
 
-def logits_of(weights: Weights, x: torch.Tensor) -> torch.Tensor:
-    """Logits ``(…, V)`` of hidden states ``(T, hidden)``, or ``(N, T, hidden)`` of N models."""
-    return weights.head(weights.norm(x, weights.final_norm))
+    def gated(self, gate_up: torch.Tensor) -> torch.Tensor:
+        gate, up = gate_up.chunk(2, dim=-1)
+        return functional.silu(gate).mul_(up)
 
 
 def _embedded(weights: Weights, ids: torch.Tensor) -> torch.Tensor:
@@ -163,14 +230,20 @@ def _biases(
     )
 
 
+def attend_to_own(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Causal attention of queries ``(N, heads, T, head size)`` to T keys; ``(N, T, heads, head size)``."""
+    shared = query.shape[1] > keys.shape[1]
+    attended = functional.scaled_dot_product_attention(query, keys, values, is_causal=True, enable_gqa=shared)
+    return attended.transpose(1, 2)
+
+
 def _attend(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, bias: torch.Tensor | None, kv_heads: int
 ) -> torch.Tensor:
     """Attention of queries ``(N, heads, T, head size)``; ``(N, T, heads, head size)``."""
     (rows, _, length, size), group = query.shape, query.shape[1] // kv_heads
     if bias is None and length > 1:
-        attended = functional.scaled_dot_product_attention(query, keys, values, is_causal=True, enable_gqa=group > 1)
-        return attended.transpose(1, 2)
+        return attend_to_own(query, keys, values)
     # Query heads that share a key stand as rows of one product: no kernel for grouped queries takes a mask.
     each = query.reshape(rows, kv_heads, group * length, size)
     attended = functional.scaled_dot_product_attention(each, keys, values, attn_mask=bias)

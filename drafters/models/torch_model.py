@@ -22,8 +22,9 @@ from drafters.models.attention import rotation_table
 from drafters.models.cuda_graph import Graphs, Replayed
 from drafters.models.drafting import DraftOptions, aligned
 from drafters.models.feeds import Answer, DraftFeed, Feed
-from drafters.models.torch_layers import Cache, Tree, logits_of, run
+from drafters.models.torch_layers import Cache, Fed, Tree, run
 from drafters.models.torch_weights import Weights, weights_of
+from drafters.models.triton_layers import kernels_for
 from drafters.sampling import drawn, probabilities, uniforms
 
 WIDTHS = (1, 2, 4, 8, 16, 32, 64)
@@ -92,6 +93,7 @@ class TorchModel:
         self.static = self.device.type == "cuda" if static is None else static
         self._graphs = Graphs(self.device)
         self._rotary = models[0].model.rotary_emb
+        self._kernels = kernels_for(self.each[0], self._rotary)
         size = 2 * self.weights.kv_heads, self.weights.head_size
         self._cache = self.weights.embedding.new_empty(len(self.weights.layers), 0, len(models), 0, *size)
         """Keys, then values: ``(layers, slots, models, room, 2 kv heads, head size)``."""
@@ -231,7 +233,7 @@ class TorchModel:
         )
 
     def _forward_program(self, call: _Call, single: bool, capture: Sequence[int]) -> _Program:
-        width, end = call.width, len(self.weights.layers)
+        width = call.width
 
         def forward(
             weights: Weights, cache: Cache, given: torch.Tensor
@@ -240,14 +242,13 @@ class TorchModel:
 
             def keep(layer: int, x: torch.Tensor) -> None:
                 if layer in capture:
-                    states = weights.norm(x, weights.final_norm) if layer == end else x
-                    hidden[layer] = states.view(len(given), width, -1)
+                    hidden[layer] = x.view(len(given), width, -1)
 
             tree = _tree(given, width) if call.tree else None
             start, at = given[:, width : width + 1], given[:, width + 1 : width + 2]
-            x = run(weights, cache, given[:, :width], start, at, tree=tree, bare=call.bare, hidden=keep)
+            x = run(self._kernels, weights, cache, Fed(given[:, :width], start, at, tree, call.bare), keep)
             x = _last(x, given, width) if single else x
-            return logits_of(weights, x).view(len(given), 1 if single else width, -1), hidden
+            return weights.head(x).view(len(given), 1 if single else width, -1), hidden
 
         return self._made(call, forward)
 
@@ -259,13 +260,13 @@ class TorchModel:
 
         def draft(weights: Weights, cache: Cache, given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
             start, at, length = given[:, width : width + 3].split(1, dim=1)
-            x = _last(run(weights, cache, given[:, :width], start, at), given, width)
+            x = _last(run(self._kernels, weights, cache, Fed(given[:, :width], start, at)), given, width)
             start, at = start + length, at + length
             tokens: list[torch.Tensor] = []  # in this form the tracer of torch.compile knows it
             chances: list[torch.Tensor] = []
             rows: list[torch.Tensor] = []
             for step in range(steps):
-                logits = aligned(logits_of(weights, x), vocab_size)
+                logits = aligned(weights.head(x), vocab_size)
                 if noise is None:
                     token = logits.argmax(dim=-1, keepdim=True)
                 else:
@@ -277,7 +278,7 @@ class TorchModel:
                     scores = logits.float()
                     chances.append(scores.gather(-1, token) - scores.logsumexp(dim=-1, keepdim=True))
                 if step + 1 < steps:
-                    x = run(weights, cache, token, start + step, at + step)
+                    x = run(self._kernels, weights, cache, Fed(token, start + step, at + step))
             found = torch.cat(tokens, dim=1)
             if chances:
                 sure = torch.cat(chances, dim=1).double().cumsum(dim=1)

@@ -1,0 +1,179 @@
+"""Triton's kernels compute what PyTorch's do: on a GPU, or where there is none in Triton's interpreter."""
+
+import logging
+
+import pytest
+import torch
+
+from drafters.draft import Draft
+from drafters.kinds.lm import LMDrafter
+from drafters.models import torch_model, triton_layers
+from drafters.models.feeds import Feed
+from drafters.models.target import tree_mask
+from drafters.models.torch_decoder import TorchDecoder, TorchGroup
+from drafters.models.torch_layers import TorchKernels
+from drafters.models.torch_weights import weights_of
+from drafters.models.triton_layers import TritonKernels, difference, kernels_for
+from drafters.sampling import SamplingParams
+from tests import tiny
+from tests.plain import DEPTHS, DRAFT, IDS, MODELS, PATHS, SHAPES, made
+
+pytest.importorskip("triton")
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@pytest.fixture(autouse=True)
+def fused(monkeypatch):
+    monkeypatch.setattr(torch_model, "kernels_for", lambda weights, rotary: TritonKernels)
+
+
+def close(found, expected):
+    torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=5e-5)
+
+
+def on_device(model):
+    """The model's copy where the kernels run, and itself on the CPU, which says what is right."""
+    copy = type(model)(model.config).eval()
+    copy.load_state_dict(model.state_dict())
+    return copy.to(DEVICE), model
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", MODELS)
+def test_the_two_kinds_of_kernels_agree(name, dtype):
+    if dtype == torch.bfloat16 and DEVICE == "cpu":
+        pytest.skip("the interpreter has no products of bfloat16")
+    model = made(name).to(DEVICE, dtype)
+    assert difference(weights_of([model]), model.model.rotary_emb) < (1e-5 if dtype == torch.float32 else 0.02)
+
+
+@pytest.mark.parametrize("static", [False, True], ids=["as it is", "padded"])
+@pytest.mark.parametrize("name", MODELS)
+def test_chains_and_trees_are_scored_as_by_the_library(name, static):
+    copy, model = on_device(made(name))
+    decoder, text = TorchDecoder(copy, static=static), [*IDS, 5, 6, 2]
+    close(decoder.forward(IDS, 0), tiny.logits_of(model, IDS))
+    close(decoder.forward([5, 6, 2], len(IDS)), tiny.logits_of(model, text)[-3:])
+    tree = len(text) + DEPTHS, tree_mask(DRAFT, len(text))
+    scores = decoder.forward([4, *DRAFT.tokens], len(text), positions=tree[0], mask=tree[1])
+    for path in PATHS:
+        close(scores[path[-1] + 1], tiny.logits_of(model, [*text, 4, *(DRAFT.tokens[node] for node in path)])[-1])
+
+
+@pytest.mark.parametrize("changes", SHAPES.values(), ids=SHAPES.keys())
+def test_shapes_of_llamas(changes):
+    copy, model = on_device(tiny.llama(1, **changes))
+    decoder = TorchDecoder(copy, static=True)
+    decoder.forward(IDS, 0, last=1)
+    close(decoder.forward([3, 4, 5], len(IDS)), tiny.logits_of(model, [*IDS, 3, 4, 5])[-3:])
+
+
+def test_long_texts_are_read_in_parts(monkeypatch):
+    """Several programs divide what is cached among them, and some of them find nothing there."""
+    monkeypatch.setattr(triton_layers, "_multiprocessors", lambda device: 64)
+    copy, model = on_device(made("sliding mistral"))
+    other, full = on_device(made("qwen3"))
+    ids = [1 + i % 90 for i in range(150)]
+    for each, exact in ((copy, model), (other, full)):
+        decoder = TorchDecoder(each, static=True)
+        decoder.forward(ids[:147], 0, last=1)
+        close(decoder.forward(ids[147:], 147), tiny.logits_of(exact, ids)[-3:])
+
+
+def test_a_tree_of_more_nodes_than_a_program_has_rows():
+    copy, model = on_device(made("partly sliding qwen2"))
+    decoder, tokens = TorchDecoder(copy, static=True), [1 + i % 9 for i in range(40)]
+    draft = Draft(tuple(tokens), (-1, -1, *range(38)))  # two chains, by turns
+    decoder.forward(IDS, 0, last=1)
+    positions = len(IDS) + torch.tensor([0, *(depth + 1 for depth in draft.depths)])
+    scores = decoder.forward([5, *tokens], len(IDS), positions=positions, mask=tree_mask(draft, len(IDS)))
+    for first in (0, 1):
+        close(scores[39 + first], tiny.logits_of(model, [*IDS, 5, *tokens[first::2]])[-1])
+
+
+def test_texts_of_one_model_are_run_together():
+    """Those of several lengths, one of them a tree, with a text between them that feeds nothing."""
+    copy, model = on_device(made("sliding mistral"))
+    texts = [TorchDecoder(copy, static=True)]
+    texts += [texts[0].twin() for _ in range(3)]
+    contexts = tiny.prompts(4, seed=2, shortest=9, longest=30)
+    for decoder, context in zip(texts, contexts, strict=True):
+        decoder.forward(context, 0, last=1)
+    tree = len(contexts[2]) + DEPTHS, tree_mask(DRAFT, len(contexts[2]))
+    feeds = [
+        Feed(0, [1, 2, 3], len(contexts[0]), 3),
+        Feed(2, [4, *DRAFT.tokens], len(contexts[2]), len(DRAFT) + 1, *tree, (1, 2)),
+        Feed(3, [9], len(contexts[3]), 1),
+    ]
+    first, second, third = texts[0].runs.run(feeds)
+    close(first.logits, tiny.logits_of(model, [*contexts[0], 1, 2, 3])[-3:])
+    for path in PATHS:
+        expected = tiny.logits_of(model, [*contexts[2], 4, *(DRAFT.tokens[node] for node in path)])[-1]
+        close(second.logits[path[-1] + 1], expected)
+    close(third.logits, tiny.logits_of(model, [*contexts[3], 9])[-1:])
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen3", "sliding mistral"])
+def test_a_group_computes_what_its_models_compute_alone(kind):
+    copies, models = zip(*(on_device(made(kind, seed)) for seed in range(3)), strict=True)
+    group = TorchGroup(copies, static=True)
+    expected = torch.stack([tiny.logits_of(model, [*IDS, 5, 6]) for model in models])
+    close(group.forward(IDS, [0, 0, 0], last=3), expected[:, len(IDS) - 3 : len(IDS)])
+    close(group.forward([*IDS, 5, 6], [12, 12, 10], last=2), expected[:, -2:])
+    close(group.decoders[1].forward([5, 6], len(IDS)), expected[1, -2:])
+
+
+@pytest.mark.parametrize(
+    "params", [SamplingParams(), SamplingParams(temperature=1.0, top_k=5)], ids=["greedy", "sampled"]
+)
+def test_drafts_are_those_of_pytorch_s_kernels(params, monkeypatch):
+    model, context = tiny.llama(1), tiny.prompts(1, seed=6, shortest=20, longest=20)[0]
+    copy, _ = on_device(model)
+    found = LMDrafter("one", TorchDecoder(copy, static=True), tiny.VOCAB)
+    monkeypatch.setattr(torch_model, "kernels_for", lambda weights, rotary: TorchKernels)
+    expected = LMDrafter("one", TorchDecoder(model, static=False), tiny.VOCAB)
+    for end in (5, 9, 20):
+        drafts = [
+            each.propose(context[:end], 4, params, torch.Generator(device).manual_seed(end))
+            for each, device in ((found, DEVICE), (expected, "cpu"))
+        ]
+        assert params.greedy or DEVICE == "cpu" or len(drafts[0]) == 4  # GPUs draw other numbers
+        assert drafts[0].tokens == drafts[1].tokens or (DEVICE == "cuda" and not params.greedy)
+
+
+# Which are used.
+
+
+class Elsewhere:
+    """Weights that seem to lie on a GPU."""
+
+    def __init__(self, weights):
+        self.embedding = type("Embedding", (), {"is_cuda": True, "dtype": weights.embedding.dtype})
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (1e-6, None),
+        (0.3, "they differ by 30.0% from PyTorch's"),
+        (RuntimeError("no compiler\nmore"), "RuntimeError: no"),
+    ],
+)
+def test_kernels_that_fail_or_err_are_not_used(monkeypatch, caplog, found, said):
+    def differ(weights, rotary):
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    monkeypatch.setattr(triton_layers, "difference", differ)
+    with caplog.at_level(logging.WARNING):
+        assert kernels_for(Elsewhere(weights_of([tiny.llama()])), None) is (TorchKernels if said else TritonKernels)
+    assert [said in record.getMessage() for record in caplog.records] == [True] * bool(said)
+
+
+def test_on_a_cpu_and_without_triton_pytorch_s_are_used(monkeypatch):
+    weights = weights_of([tiny.llama()])
+    assert kernels_for(weights, None) is TorchKernels
+    monkeypatch.setattr(triton_layers, "triton", None)
+    assert kernels_for(Elsewhere(weights), None) is TorchKernels
