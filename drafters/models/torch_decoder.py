@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -14,6 +13,7 @@ from drafters.models.drafting import DraftOptions
 from drafters.models.families import not_plain
 from drafters.models.feeds import Answer, DraftFeed, Feed, Slot, SlotDecoder, pieces_of
 from drafters.models.streams import answer
+from drafters.models.torch_drafts import Drafts
 from drafters.models.torch_model import SPARE, TorchModel
 
 QUANTISED = ("Linear4bit", "Linear8bitLt")
@@ -57,21 +57,22 @@ def differs(model: PreTrainedModel, other: PreTrainedModel) -> str | None:
 class Member:
     """One model of a stack, for any number of texts; see :class:`~drafters.models.feeds.Runs`."""
 
-    def __init__(self, stack: TorchModel, index: int):
+    def __init__(self, stack: TorchModel, drafts: Drafts, index: int):
         self.stack, self.index, self.model = stack, index, stack.models[index]
+        self.drafts = drafts
         self.window, self.vocab_size, self.parameter_count = stack.window, stack.vocab_size, stack.parameter_count
         self.take_slot, self.release_slot, self.keep = stack.take_slot, stack.release_slot, stack.keep
 
-    def run(self, feeds: Sequence[Feed | DraftFeed]) -> list[Answer | Draft]:
-        """Drafts and forwards of several texts, those of one kind together."""
-        kinds: dict[Any, list[int]] = {}
-        for place, feed in enumerate(feeds):
-            kinds.setdefault(feed.options.kind if isinstance(feed, DraftFeed) else (), []).append(place)
-        answers: dict[int, Answer | Draft] = {}
-        for kind in sorted(kinds, key=len, reverse=True):  # a forward's answers last until the next one
-            each: Any = [feeds[place] for place in kinds[kind]]
-            answers |= zip(kinds[kind], (self.stack.draft if kind else self.stack.forward)(each, self.index))
-        return [answers[place] for place in range(len(feeds))]
+    def run(self, feeds: Sequence[Feed]) -> list[Answer]:
+        """One forward of several texts."""
+        return self.stack.forward(feeds, self.index)
+
+
+def members_of(models: Sequence[PreTrainedModel], static: bool | None) -> list[Member]:
+    """A stack of models of one shape."""
+    stack = TorchModel(models, static=static)
+    drafts = Drafts(stack)
+    return [Member(stack, drafts, index) for index in range(len(models))]
 
 
 class TorchDecoder(SlotDecoder):
@@ -85,7 +86,7 @@ class TorchDecoder(SlotDecoder):
     runs: Member
 
     def __init__(self, model: PreTrainedModel | Member, slot: Slot | None = None, *, static: bool | None = None):
-        super().__init__(model if isinstance(model, Member) else Member(TorchModel([model], static=static), 0), slot)
+        super().__init__(model if isinstance(model, Member) else members_of([model], static)[0], slot)
         self.model = self.runs.model
 
     def draft(self, ids: Sequence[int], start: int, options: DraftOptions) -> Draft:
@@ -97,9 +98,8 @@ class TorchDecoder(SlotDecoder):
         if (most := len(ids) - 1) >= SPARE:  # long ones first, without the last token
             self.forward(ids[:most], start, last=1)
             ids, start = ids[most:], start + most
-        found: Draft = answer(
-            self.runs, DraftFeed(self._slot.number, ids, start, options), len(ids) + options.length - 1
-        )
+        asked = self.runs.index, DraftFeed(self._slot.number, ids, start, options)
+        found: Draft = answer(self.runs.drafts, asked, len(ids) + options.length - 1)
         return found
 
 
@@ -117,8 +117,7 @@ class TorchGroup:
             for model in plain[1:]:
                 if problem := differs(plain[0], model):
                     raise ValueError(problem)
-            stack = TorchModel(plain, static=static)
-            members = [Member(stack, index) for index in range(len(plain))]
+            members = members_of(plain, static)
         self._members, self._stack = members, members[0].stack
         self._slot = Slot(members[0])
         self.window, self.vocab_size = self._stack.window, self._stack.vocab_size

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch.nn import functional
@@ -30,7 +30,6 @@ class Cache:
     Attributes:
         written_keys, written_values: by layer, those of all texts, ``(places, kv heads, head size)``.
         keys, values: by layer, ``(N, kv heads, span, head size)``.
-        bases: where the first position of each is among them, ``(N, 1)``.
         cos, sin: by position, ``(positions, head size)``; the sines with their signs.
     """
 
@@ -38,7 +37,6 @@ class Cache:
     written_values: Sequence[torch.Tensor]
     keys: Sequence[torch.Tensor]
     values: Sequence[torch.Tensor]
-    bases: torch.Tensor
     cos: torch.Tensor
     sin: torch.Tensor
 
@@ -68,7 +66,8 @@ class Fed:
     Attributes:
         ids: ``(N, T)``.
         start: how many positions are cached, ``(N, 1)``; those of the tokens follow them.
-        at: where keys and values are written, ``(N, 1)``: ``start``, or where nothing is read.
+        places: where keys and values of the first token are written, ``(N, 1)``.
+        bases: where position 0 of each text is, ``(N, 1)``.
         tree: by default the tokens are chains.
         bare: nothing needs to be hidden but later tokens of a text that begins here: a single token that sees the whole
             span, or one text with nothing cached, whose span are its tokens.
@@ -76,7 +75,8 @@ class Fed:
 
     ids: torch.Tensor
     start: torch.Tensor
-    at: torch.Tensor
+    places: torch.Tensor
+    bases: torch.Tensor
     tree: Tree | None = None
     bare: bool = False
 
@@ -93,7 +93,13 @@ class Fed:
 
 class Kernels(Protocol):
     """What lies between the products of one forward. States are ``(N * T, hidden)``, or ``(N, T, hidden)`` of N models;
-    what is asked by layer is asked layer by layer."""
+    what is asked by layer is asked layer by layer.
+
+    Attributes:
+        scattered: whether the texts may lie anywhere in the cache.
+    """
+
+    scattered: ClassVar[bool]
 
     def __init__(self, weights: Weights, cache: Cache, fed: Fed): ...
 
@@ -140,12 +146,14 @@ def run(
 class TorchKernels:
     """As of :class:`Kernels`, by PyTorch's own."""
 
+    scattered: ClassVar[bool] = False
+
     def __init__(self, weights: Weights, cache: Cache, fed: Fed):
         self._weights, self._cache, positions = weights, cache, fed.positions
         group = weights.heads // weights.kv_heads
         biases = None if fed.bare else _biases(weights, cache.span, fed.start, positions, fed.tree, group)
         self._biases = biases or (None, None)
-        self._places = (cache.bases + fed.at + fed.steps).flatten()
+        self._places = (fed.places + fed.steps).flatten()
         self._shape = fed.ids.shape
         self._rotations = iter(_rotations(weights, cache.cos[positions][:, None], cache.sin[positions][:, None]))
 
@@ -186,7 +194,8 @@ def _embedded(weights: Weights, ids: torch.Tensor) -> torch.Tensor:
     ids = ids.clamp(max=weights.embedding.shape[1] - 1)  # of the target, lacking here
     if weights.count == 1:
         return functional.embedding(ids.flatten(), weights.embedding[0])
-    return weights.embedding[torch.arange(weights.count, device=ids.device)[:, None], ids]
+    each = ids.reshape(weights.count, -1)
+    return weights.embedding[torch.arange(weights.count, device=ids.device)[:, None], each]
 
 
 def _rotations(weights: Weights, cos: torch.Tensor, sin: torch.Tensor) -> Iterable[Rotation]:

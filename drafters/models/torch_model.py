@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from drafters.draft import Draft
 from drafters.hardware import sent
 from drafters.models.attention import rotation_table
 from drafters.models.cuda_graph import Graphs, Replayed
-from drafters.models.drafting import DraftOptions, aligned
 from drafters.models.feeds import Answer, DraftFeed, Feed
 from drafters.models.torch_layers import Cache, Fed, Tree, run
 from drafters.models.torch_weights import Weights, weights_of
 from drafters.models.triton_layers import kernels_for
-from drafters.sampling import drawn, probabilities, uniforms
 
 WIDTHS = (1, 2, 4, 8, 16, 32, 64)
 """To so many tokens inputs are padded on a GPU; longer ones (prompts) are run as they are."""
@@ -35,20 +34,23 @@ SPARE = WIDTHS[-1]
 
 LEAST_ROOM, LEAST_SPAN = 512, 256
 
+INFO = 4
+"""Of each text fed, beside its ids: cached positions, where to write, how many tokens, where position 0 is."""
+
 HELD_PROGRAMS = 256
 """So many graphs are kept, those used last."""
 
 
 @dataclass(frozen=True)
-class _Call:
+class Call:
     """The shape of a forward or a draft, as far as it matters.
 
     Attributes:
         model: which one; ``None`` for all.
-        first, texts: the slots.
+        first, texts: the slots; of all models, how many texts each of them has at most.
         width: tokens fed.
         span: positions that attention looks at.
-        bare: as of :func:`~drafters.models.torch_layers.run`.
+        bare: as of :class:`~drafters.models.torch_layers.Fed`.
         kind: what else it depends on.
     """
 
@@ -62,9 +64,13 @@ class _Call:
     kind: Hashable
 
 
+Place = tuple[int, int]
+"""Among the rows of a call, and of position 0 of its text in the cache."""
+
+
 @dataclass(frozen=True)
-class _Program:
-    """A function of static inputs: ``numbers`` as :meth:`TorchModel._numbers` lays them out, and by text and step the
+class Program:
+    """A function of static inputs: ``numbers`` as :meth:`TorchModel.numbers` lays them out, and by text and step the
     uniform numbers ``noise`` that tokens are drawn with."""
 
     numbers: torch.Tensor
@@ -93,7 +99,7 @@ class TorchModel:
         self.static = self.device.type == "cuda" if static is None else static
         self._graphs = Graphs(self.device)
         self._rotary = models[0].model.rotary_emb
-        self._kernels = kernels_for(self.each[0], self._rotary)
+        self.kernels = kernels_for(self.each[0], self._rotary)
         size = 2 * self.weights.kv_heads, self.weights.head_size
         self._cache = self.weights.embedding.new_empty(len(self.weights.layers), 0, len(models), 0, *size)
         """Keys, then values: ``(layers, slots, models, room, 2 kv heads, head size)``."""
@@ -101,7 +107,7 @@ class TorchModel:
         self._slots = itertools.count()
         self._written: dict[int, list[int]] = {}
         """How many positions are cached of each slot that is taken, by model."""
-        self._programs: dict[_Call, _Program] = {}
+        self._programs: dict[Call, Program] = {}
 
     def take_slot(self) -> int:
         """A cache for one more text; the lowest that is free, since forwards span all between those they are for."""
@@ -135,9 +141,10 @@ class TorchModel:
         if len(feeds) > 1 and max(len(feed.ids) for feed in feeds) > SPARE:  # too many to be padding for the others
             return [self._copied(self.forward([feed], model)[0]) for feed in feeds]
         single, capture = all(feed.last == 1 for feed in feeds), tuple(sorted({i for f in feeds for i in f.capture}))
-        call = self._call(feeds, model, 0, (single, capture))
-        program = self._program(call, lambda call: self._forward_program(call, single, capture))
-        program.numbers.copy_(self._numbers(call, feeds), non_blocking=True)
+        asked = [(each, feed) for feed in feeds for each in (range(len(self.models)) if model is None else (model,))]
+        call, places = self.call(asked, model, 0, (single, capture))
+        program = self.program(call, lambda call: self._forward_program(call, single, capture))
+        program.numbers.copy_(self.numbers(call, asked, places), non_blocking=True)
         logits, hidden = program.run()
         answers = []
         for feed in feeds:
@@ -146,73 +153,79 @@ class TorchModel:
             answers.append(Answer(rows, {layer: hidden[layer][row][..., :length, :] for layer in feed.capture}))
         return answers
 
-    @torch.inference_mode()
-    def draft(self, feeds: Sequence[DraftFeed], model: int) -> list[Draft]:
-        """Drafts of several texts, of one kind, by a model."""
-        if len(feeds) > 1 and max(len(feed.ids) for feed in feeds) > SPARE:
-            return [self.draft([feed], model)[0] for feed in feeds]
-        like, steps = feeds[0].options, max(feed.options.length for feed in feeds)
-        call = self._call(feeds, model, steps, (*like.kind, steps))
-        program = self._program(call, lambda call: self._draft_program(call, like, steps))
-        program.numbers.copy_(self._numbers(call, feeds), non_blocking=True)
-        if program.noise is not None:
-            for feed in feeds:
-                options = feed.options
-                program.noise[feed.slot - call.first, : options.length] = uniforms(options.length, options.generator)
-        found, q = program.run()
-        drafts, rows = [], found.tolist()  # the only wait for the device
-        for feed in feeds:
-            row = feed.slot - call.first
-            tokens = [token for token in rows[row][: feed.options.length] if token >= 0]
-            own = None if q is None else q[row, : len(tokens)].clone()
-            drafts.append(Draft.chain(tokens, own, sampled=not like.params.greedy))
-        return drafts
+    def call(
+        self, asked: Sequence[tuple[int, Feed | DraftFeed]], model: int | None, steps: int, kind: Hashable
+    ) -> tuple[Call, list[Place]]:
+        """The shape of a forward or draft, after making room for it, and where each text has its place.
 
-    def _call(self, feeds: Sequence[Feed | DraftFeed], model: int | None, steps: int, kind: Hashable) -> _Call:
-        """The shape of a forward of these, after making room for it; ``steps`` of a draft follow."""
-        first, last = min(feed.slot for feed in feeds), max(feed.slot for feed in feeds)
+        Args:
+            asked: texts, each with the model that has it.
+            model: the one that has them all; ``None`` where all run.
+            steps: tokens that follow those fed.
+        """
+        feeds = [feed for _, feed in asked]
         longest, end = max(len(feed.ids) for feed in feeds), max(feed.start + len(feed.ids) for feed in feeds) + steps
+        first, last = min(feed.slot for feed in feeds), max(feed.slot for feed in feeds)
         self._make_room(last + 1, end)
-        members = range(len(self.models)) if model is None else (model,)
-        for feed, member in itertools.product(feeds, members):
+        for member, feed in asked:
             self._written[feed.slot][member] = feed.start + len(feed.ids) + steps
+        each = Counter(member for member, _ in asked)
+        texts = last + 1 - first if model is not None else max(each.values())
+        before, places = Counter[int](), []
+        for member, feed in asked:
+            row = feed.slot - first if model is not None else member * texts + before[member]
+            before[member] += 1
+            places.append((row, (feed.slot * len(self.models) + member) * self._cache.shape[3]))
         tree = any(isinstance(feed, Feed) and feed.mask is not None for feed in feeds)
-        start, texts, padded = feeds[0].start, last + 1 - first, self.static and longest <= SPARE
+        start, padded = feeds[0].start, self.static and longest <= SPARE
         width = next(width for width in WIDTHS if width >= longest) if padded else longest
         if padded:
             span = LEAST_SPAN
             while span < max(end, max(feed.start for feed in feeds) + width):
                 span *= 2
-            return _Call(model, first, texts, width, min(span, self._cache.shape[3]), tree, False, kind)
-        alone = len(feeds) == 1 and not steps and not tree
+            return Call(model, first, texts, width, min(span, self._cache.shape[3]), tree, False, kind), places
+        alone = len({feed.slot for feed in feeds}) == 1 and not steps and not tree
         hides = (window := self.weights.sliding_window) is not None and window < end
-        return _Call(model, first, texts, width, end, tree, alone and not hides and (start == 0 or width == 1), kind)
+        bare = alone and not hides and (start == 0 or width == 1)
+        return Call(model, first, texts, width, end, tree, bare, kind), places
 
-    def _numbers(self, call: _Call, feeds: Sequence[Feed | DraftFeed]) -> torch.Tensor:
-        """What the forward of a call reads, ``(texts, …)``: ids, cached positions, where to write, how many tokens; of
-        a tree positions, and what its tokens see of each other. Texts that feed nothing write where nothing is read."""
-        width = call.width
-        numbers = np.zeros((call.texts, self._inputs(call)), np.int64)
-        numbers[:, width + 1], numbers[:, width + 2] = self._cache.shape[3] - SPARE, 1
+    def numbers(
+        self, call: Call, asked: Sequence[tuple[int, Feed | DraftFeed]], places: Sequence[Place]
+    ) -> torch.Tensor:
+        """What the forward of a call reads, ``(rows, …)``: ids, cached positions, where to write, how many tokens and
+        where position 0 is; of a tree positions, and what its tokens see of each other. Rows that feed nothing write
+        where nothing is read."""
+        width, room = call.width, self._cache.shape[3]
+        numbers = np.zeros((self.rows(call), self._inputs(call)), np.int64)
+        rows, models = np.arange(len(numbers)), len(self.models)
+        bases = rows // call.texts if call.model is None else (call.first + rows) * models + call.model
+        numbers[:, width + 1] = (bases + 1) * room - SPARE
+        numbers[:, width + 2], numbers[:, width + 3] = 1, bases * room
+        tree = width + INFO
         if call.tree:
-            numbers[:, width + 3 : 2 * width + 3] = np.arange(width)
-            numbers[:, 2 * width + 3 :] = np.tri(width).flatten()
-        for feed in feeds:
-            row, length = numbers[feed.slot - call.first], len(feed.ids)
+            numbers[:, tree : tree + width] = np.arange(width)
+            numbers[:, tree + width :] = np.tri(width).flatten()
+        for (_, feed), (place, base) in zip(asked, places, strict=True):
+            row, length = numbers[place], len(feed.ids)
             row[:length] = feed.ids
-            row[width : width + 3] = feed.start, feed.start, length
+            row[width:tree] = feed.start, base + feed.start, length, base
             if call.tree:
-                row[width + 3 : 2 * width + 3] += feed.start
+                row[tree : tree + width] += feed.start
                 if isinstance(feed, Feed) and feed.positions is not None and feed.mask is not None:
-                    row[width + 3 : width + 3 + length] = feed.positions.numpy()
-                    own = row[2 * width + 3 :].reshape(width, width)
+                    row[tree : tree + length] = feed.positions.numpy()
+                    own = row[tree + width :].reshape(width, width)
                     own[:length, :length] = feed.mask[:, feed.start :].numpy()
         return sent(torch.from_numpy(numbers), self.device)
 
-    def _inputs(self, call: _Call) -> int:
-        return call.width + 3 + (call.width + call.width**2 if call.tree else 0)
+    def rows(self, call: Call) -> int:
+        """How many texts its forward has, those that feed nothing included."""
+        return call.texts * (len(self.models) if call.model is None else 1)
 
-    def _program(self, call: _Call, make: Callable[[_Call], _Program]) -> _Program:
+    def _inputs(self, call: Call) -> int:
+        return call.width + INFO + (call.width + call.width**2 if call.tree else 0)
+
+    def program(self, call: Call, make: Callable[[Call], Program]) -> Program:
+        """That of a call, made if it is new or if it is not kept."""
         if not self.static or call.width > SPARE:
             return make(call)
         program = self._programs.pop(call, None) or make(call)
@@ -221,22 +234,30 @@ class TorchModel:
             del self._programs[next(iter(self._programs))]
         return program
 
-    def _made(
-        self, call: _Call, function: Callable[[Weights, Cache, torch.Tensor], Any], noise: Any = None
-    ) -> _Program:
-        numbers = torch.zeros(call.texts, self._inputs(call), dtype=torch.int64, device=self.device)
+    def made(
+        self,
+        call: Call,
+        function: Callable[[Callable[[Fed], torch.Tensor], torch.Tensor, Weights], Any],
+        noise: Any = None,
+    ) -> Program:
+        """A program of a call.
+
+        Args:
+            function: of what runs the models, of the program's numbers, and of the weights.
+        """
+        numbers = torch.zeros(self.rows(call), self._inputs(call), dtype=torch.int64, device=self.device)
         weights, cache = self.weights if call.model is None else self.each[call.model], self._view(call)
-        given = numbers.expand(self.weights.count, -1) if call.model is None else numbers
+        forward = partial(run, self.kernels, weights, cache)
         captured = self.static and call.width <= SPARE
-        return _Program(
-            numbers, noise, Replayed(lambda: function(weights, cache, given), self._graphs, captured=captured)
+        return Program(
+            numbers, noise, Replayed(lambda: function(forward, numbers, weights), self._graphs, captured=captured)
         )
 
-    def _forward_program(self, call: _Call, single: bool, capture: Sequence[int]) -> _Program:
+    def _forward_program(self, call: Call, single: bool, capture: Sequence[int]) -> Program:
         width = call.width
 
         def forward(
-            weights: Weights, cache: Cache, given: torch.Tensor
+            run: Callable[..., torch.Tensor], given: torch.Tensor, weights: Weights
         ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
             hidden: dict[int, torch.Tensor] = {}
 
@@ -244,63 +265,19 @@ class TorchModel:
                 if layer in capture:
                     hidden[layer] = x.view(len(given), width, -1)
 
-            tree = _tree(given, width) if call.tree else None
-            start, at = given[:, width : width + 1], given[:, width + 1 : width + 2]
-            x = run(self._kernels, weights, cache, Fed(given[:, :width], start, at, tree, call.bare), keep)
-            x = _last(x, given, width) if single else x
+            x = run(fed_of(given, width, tree=call.tree, bare=call.bare), keep)
+            x = last_of(x, given, width) if single else x
             return weights.head(x).view(len(given), 1 if single else width, -1), hidden
 
-        return self._made(call, forward)
+        return self.made(call, forward)
 
-    def _draft_program(self, call: _Call, like: DraftOptions, steps: int) -> _Program:
-        width, params, vocab_size = call.width, like.params, like.vocab_size
-        noise = None
-        if not params.greedy:
-            noise = torch.zeros(call.texts, steps, dtype=torch.float64, device=self.device)
-
-        def draft(weights: Weights, cache: Cache, given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-            start, at, length = given[:, width : width + 3].split(1, dim=1)
-            x = _last(run(self._kernels, weights, cache, Fed(given[:, :width], start, at)), given, width)
-            start, at = start + length, at + length
-            tokens: list[torch.Tensor] = []  # in this form the tracer of torch.compile knows it
-            chances: list[torch.Tensor] = []
-            rows: list[torch.Tensor] = []
-            for step in range(steps):
-                logits = aligned(weights.head(x), vocab_size)
-                if noise is None:
-                    token = logits.argmax(dim=-1, keepdim=True)
-                else:
-                    logits = probabilities(logits, params)
-                    token = drawn(logits, noise[:, step])[:, None]
-                tokens.append(token)
-                rows.append(logits)
-                if like.log_confidence > -np.inf and noise is None:
-                    scores = logits.float()
-                    chances.append(scores.gather(-1, token) - scores.logsumexp(dim=-1, keepdim=True))
-                if step + 1 < steps:
-                    x = run(self._kernels, weights, cache, Fed(token, start + step, at + step))
-            found = torch.cat(tokens, dim=1)
-            if chances:
-                sure = torch.cat(chances, dim=1).double().cumsum(dim=1)
-                found[:, 1:].masked_fill_(sure[:, :-1] < like.log_confidence, -1)
-            if noise is None and not like.with_q:
-                return found, None
-            q = torch.stack(rows, dim=1)
-            return found, probabilities(q, params) if noise is None else q
-
-        return self._made(call, draft, noise)
-
-    def _view(self, call: _Call) -> Cache:
-        layers, _, models, room, *_ = self._cache.shape
+    def _view(self, call: Call) -> Cache:
+        layers, *_ = self._cache.shape
         slots = self._cache[:, call.first : call.first + call.texts]
         seen = slots[:, 0] if call.model is None else slots[:, :, call.model]
         keys, values = seen[:, :, : call.span].transpose(2, 3).split(self.weights.kv_heads, dim=2)
-        rows = torch.arange(models if call.model is None else call.texts, device=self.device)[:, None]
-        places = rows + call.first * models if call.model is None else (rows + call.first) * models + call.model
         all_keys, all_values = self._cache.view(layers, -1, *self._cache.shape[4:]).split(self.weights.kv_heads, dim=2)
-        return Cache(
-            all_keys.unbind(), all_values.unbind(), keys.unbind(), values.unbind(), places * room, *self._rotation
-        )
+        return Cache(all_keys.unbind(), all_values.unbind(), keys.unbind(), values.unbind(), *self._rotation)
 
     def _make_room(self, slots: int, positions: int) -> None:
         """Make room for so many texts of so many positions, or some more. Texts that have gone need none any more."""
@@ -333,14 +310,18 @@ def room_for(positions: int, window: int) -> int:
     return -(-grown // SPARE) * SPARE + SPARE  # kernels like even numbers
 
 
-def _tree(given: torch.Tensor, width: int) -> Tree:
-    positions, own = given[:, width + 3 :].split([width, width**2], dim=1)
-    return Tree(positions, own.view(len(given), width, width).bool())
+def fed_of(given: torch.Tensor, width: int, *, tree: bool = False, bare: bool = False) -> Fed:
+    """What the numbers of a call, ``(rows, …)``, say of the tokens."""
+    start, places, _, bases = given[:, width : width + INFO].split(1, dim=1)
+    if not tree:
+        return Fed(given[:, :width], start, places, bases, None, bare)
+    positions, own = given[:, width + INFO :].split([width, width**2], dim=1)
+    own = own.view(len(given), width, width).bool()
+    return Fed(given[:, :width], start, places, bases, Tree(positions, own), bare)
 
 
-def _last(x: torch.Tensor, given: torch.Tensor, width: int) -> torch.Tensor:
-    """The hidden states of the last token of each text, ``(texts, hidden)``; of one text under N models
-    ``(N, 1, hidden)``."""
+def last_of(x: torch.Tensor, given: torch.Tensor, width: int) -> torch.Tensor:
+    """The hidden states of the last token of each text: ``(rows, hidden)``, of N models ``(N, rows / N, hidden)``."""
     rows = torch.arange(len(given), device=x.device)
     found = x.view(len(given), width, -1)[rows, given[:, width + 2] - 1]
-    return found if x.ndim == 2 else found[:, None]
+    return found if x.ndim == 2 else found.view(len(x), -1, x.shape[-1])

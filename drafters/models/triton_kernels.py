@@ -55,7 +55,7 @@ def rotate(
     places,
     length,
     place_size,
-    norms_each,
+    texts_each,
     eps,
     HEADS: tl.constexpr,
     KV_HEADS: tl.constexpr,
@@ -69,8 +69,8 @@ def rotate(
         qkv: ``(N * T, (heads + 2 kv heads) * SIZE)``; ``query``: ``(N * T, heads, SIZE)``.
         keys, values: where the cache's first place is; from one place to the next it is ``place_size``.
         cos, sin: ``(positions, SIZE)``, the sines with their signs; ``positions``: ``(N * T,)``.
-        norms: of queries and keys where ``NORMED``, ``(heads + kv heads) * SIZE``; those of text n + 1 lie
-            ``norms_each`` behind those of n.
+        norms: of queries and keys where ``NORMED``, ``(models, heads + kv heads, SIZE)``; ``texts_each`` texts in turn
+            share a model.
         places: where the first token of each text is written, ``(N,)``; ``length``: T.
     """
     row = tl.program_id(0).to(tl.int64)
@@ -89,7 +89,7 @@ def rotate(
         turned = tl.load(source + other, mask=inside, other=0.0).to(tl.float32)
         if NORMED:
             scale = 1.0 / tl.sqrt(tl.sum(wide * wide, axis=0) / SIZE + eps)
-            norm = norms + text * norms_each + head * SIZE
+            norm = norms + (text // texts_each * (HEADS + KV_HEADS) + head) * SIZE
             wide = wide * scale * tl.load(norm + at, mask=inside, other=0.0).to(tl.float32)
             turned = turned * scale * tl.load(norm + other, mask=inside, other=0.0).to(tl.float32)
         table = tl.load(positions + row) * SIZE + at

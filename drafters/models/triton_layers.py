@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from functools import cache as cached
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -32,11 +32,12 @@ class TritonKernels:
     """As of :class:`~drafters.models.torch_layers.Kernels`: a layer takes five kernels, or six where the cached
     positions are divided among several programs."""
 
+    scattered: ClassVar[bool] = True
+
     def __init__(self, weights: Weights, cache: Cache, fed: Fed):
         self._weights, self._cache, self._fed = weights, cache, fed
         self._positions = fed.positions.contiguous()
-        self._places = (cache.bases + fed.at).contiguous()
-        self._bases, self._start = cache.bases.contiguous(), fed.start.contiguous()
+        self._places, self._bases, self._start = (each.contiguous() for each in (fed.places, fed.bases, fed.start))
         tree = fed.tree
         self._own = self._positions if tree is None else tree.own.to(torch.uint8)
 
@@ -76,8 +77,7 @@ class TritonKernels:
         norms = None if weights.head_norms is None else weights.head_norms[layer]
         kernels.rotate[(texts * length, heads + 2 * kv_heads)](
             *(qkv, query, keys, values, cache.cos, cache.sin, qkv if norms is None else norms),
-            *(self._positions, self._places, length, keys.stride(0)),
-            *(0 if weights.count == 1 else (heads + kv_heads) * size, weights.norm.eps),
+            *(self._positions, self._places, length, keys.stride(0), texts // weights.count, weights.norm.eps),
             *(heads, kv_heads, size, norms is not None, block),
             num_warps=1,
         )
@@ -148,12 +148,12 @@ def difference(weights: Weights, rotary: torch.nn.Module) -> float:
         size = span, weights.kv_heads, weights.head_size
         keys, values = like.new_zeros(size), like.new_zeros(size)
         seen = keys.transpose(0, 1)[None], values.transpose(0, 1)[None]
-        bases = torch.zeros(1, 1, dtype=torch.int64, device=like.device)
-        cache = Cache([keys], [values], seen[:1], seen[1:], bases, cos[:, 0], sin[:, 0])
-        start, found[kind] = bases, []
-        for length in (64, 1, 64):
+        base = torch.zeros(1, 1, dtype=torch.int64, device=like.device)
+        cache = Cache([keys], [values], seen[:1], seen[1:], cos[:, 0], sin[:, 0])
+        start, found[kind] = base, []
+        for length in (32, 1, 32):
             ids = torch.arange(length, device=like.device)[None]
-            found[kind].append(run(kind, one, cache, Fed(ids, start, start)).float())
+            found[kind].append(run(kind, one, cache, Fed(ids, start, start, base)).float())
             start = start + length
     pairs = zip(found[TorchKernels], found[TritonKernels], strict=True)
     return max(float((mine - theirs).norm() / mine.norm()) for mine, theirs in pairs)

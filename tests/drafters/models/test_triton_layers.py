@@ -8,7 +8,8 @@ import torch
 from drafters.draft import Draft
 from drafters.kinds.lm import LMDrafter
 from drafters.models import torch_model, triton_layers
-from drafters.models.feeds import Feed
+from drafters.models.drafting import DraftOptions
+from drafters.models.feeds import DraftFeed, Feed
 from drafters.models.target import tree_mask
 from drafters.models.torch_decoder import TorchDecoder, TorchGroup
 from drafters.models.torch_layers import TorchKernels
@@ -16,11 +17,13 @@ from drafters.models.torch_weights import weights_of
 from drafters.models.triton_layers import TritonKernels, difference, kernels_for
 from drafters.sampling import SamplingParams
 from tests import tiny
-from tests.plain import DEPTHS, DRAFT, IDS, MODELS, PATHS, SHAPES, made
+from tests.plain import DEPTHS, DRAFT, IDS, MODELS, PATHS, SHAPES, VOCAB, made
 
 pytest.importorskip("triton")
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+FEW = MODELS if DEVICE == "cuda" else ["qwen3", "sliding mistral"]
+"""Of what the interpreter takes seconds for."""
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +35,14 @@ def close(found, expected):
     torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=5e-5)
 
 
+def read(decoder, ids):
+    """What others have tested, by PyTorch's kernels: the interpreter takes long for many tokens."""
+    stack = decoder.runs.stack
+    stack.kernels = TorchKernels
+    decoder.forward(ids, 0, last=1)
+    stack.kernels = TritonKernels
+
+
 def on_device(model):
     """The model's copy where the kernels run, and itself on the CPU, which says what is right."""
     copy = type(model)(model.config).eval()
@@ -40,7 +51,7 @@ def on_device(model):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", FEW)
 def test_the_two_kinds_of_kernels_agree(name, dtype):
     if dtype == torch.bfloat16 and DEVICE == "cpu":
         pytest.skip("the interpreter has no products of bfloat16")
@@ -72,12 +83,10 @@ def test_shapes_of_llamas(changes):
 def test_long_texts_are_read_in_parts(monkeypatch):
     """Several programs divide what is cached among them, and some of them find nothing there."""
     monkeypatch.setattr(triton_layers, "_multiprocessors", lambda device: 64)
-    copy, model = on_device(made("sliding mistral"))
-    other, full = on_device(made("qwen3"))
     ids = [1 + i % 90 for i in range(150)]
-    for each, exact in ((copy, model), (other, full)):
-        decoder = TorchDecoder(each, static=True)
-        decoder.forward(ids[:147], 0, last=1)
+    for copy, exact in (on_device(made("sliding mistral")), on_device(made("qwen3"))):
+        decoder = TorchDecoder(copy, static=True)
+        read(decoder, ids[:147])
         close(decoder.forward(ids[147:], 147), tiny.logits_of(exact, ids)[-3:])
 
 
@@ -85,7 +94,7 @@ def test_a_tree_of_more_nodes_than_a_program_has_rows():
     copy, model = on_device(made("partly sliding qwen2"))
     decoder, tokens = TorchDecoder(copy, static=True), [1 + i % 9 for i in range(40)]
     draft = Draft(tuple(tokens), (-1, -1, *range(38)))  # two chains, by turns
-    decoder.forward(IDS, 0, last=1)
+    read(decoder, IDS)
     positions = len(IDS) + torch.tensor([0, *(depth + 1 for depth in draft.depths)])
     scores = decoder.forward([5, *tokens], len(IDS), positions=positions, mask=tree_mask(draft, len(IDS)))
     for first in (0, 1):
@@ -99,7 +108,7 @@ def test_texts_of_one_model_are_run_together():
     texts += [texts[0].twin() for _ in range(3)]
     contexts = tiny.prompts(4, seed=2, shortest=9, longest=30)
     for decoder, context in zip(texts, contexts, strict=True):
-        decoder.forward(context, 0, last=1)
+        read(decoder, context)
     tree = len(contexts[2]) + DEPTHS, tree_mask(DRAFT, len(contexts[2]))
     feeds = [
         Feed(0, [1, 2, 3], len(contexts[0]), 3),
@@ -114,13 +123,13 @@ def test_texts_of_one_model_are_run_together():
     close(third.logits, tiny.logits_of(model, [*contexts[3], 9])[-1:])
 
 
-@pytest.mark.parametrize("kind", ["llama", "qwen3", "sliding mistral"])
+@pytest.mark.parametrize("kind", FEW)
 def test_a_group_computes_what_its_models_compute_alone(kind):
-    copies, models = zip(*(on_device(made(kind, seed)) for seed in range(3)), strict=True)
+    copies, models = zip(*(on_device(made(kind, seed)) for seed in range(2)), strict=True)
     group = TorchGroup(copies, static=True)
     expected = torch.stack([tiny.logits_of(model, [*IDS, 5, 6]) for model in models])
-    close(group.forward(IDS, [0, 0, 0], last=3), expected[:, len(IDS) - 3 : len(IDS)])
-    close(group.forward([*IDS, 5, 6], [12, 12, 10], last=2), expected[:, -2:])
+    close(group.forward(IDS, [0, 0], last=3), expected[:, len(IDS) - 3 : len(IDS)])
+    close(group.forward([*IDS, 5, 6], [12, 10], last=2), expected[:, -2:])
     close(group.decoders[1].forward([5, 6], len(IDS)), expected[1, -2:])
 
 
@@ -140,6 +149,37 @@ def test_drafts_are_those_of_pytorch_s_kernels(params, monkeypatch):
         ]
         assert params.greedy or DEVICE == "cpu" or len(drafts[0]) == 4  # GPUs draw other numbers
         assert drafts[0].tokens == drafts[1].tokens or (DEVICE == "cuda" and not params.greedy)
+
+
+@pytest.mark.parametrize(
+    "params", [SamplingParams(), SamplingParams(temperature=1.0, top_k=5)], ids=["greedy", "sampled"]
+)
+def test_texts_are_drafted_together_each_by_a_model_of_its_own(params):
+    """Two texts of one model, one of each other, in any slots; all as each model drafts alone."""
+    copies, models = zip(*(on_device(made("qwen3", seed)) for seed in range(3)), strict=True)
+    group = TorchGroup(copies, static=True)
+    slots = [group.decoders[0].runs.take_slot() for _ in range(4)]
+    contexts = tiny.prompts(4, seed=2, shortest=5, longest=8)
+    whose = [2, 0, 1, 2]
+
+    def options(seed, device):
+        return DraftOptions(2, params, torch.Generator(device).manual_seed(seed), VOCAB, with_q=True)
+
+    drafts = group.decoders[0].runs.drafts
+    for _ in range(2 if DEVICE == "cuda" else 1):  # which records it
+        asked = [
+            (model, DraftFeed(slot, ids, 0, options(slot, DEVICE)))
+            for model, slot, ids in zip(whose, slots, contexts, strict=True)
+        ]
+        found = drafts.run(asked)
+    assert [call.model for call in group.decoders[0].runs.stack._programs] == [None]
+    for model, slot, ids, draft in zip(whose, slots, contexts, found, strict=True):
+        alone = TorchDecoder(models[model], static=False).draft(ids, 0, options(slot, "cpu"))
+        if params.greedy or DEVICE == "cpu":  # GPUs draw other numbers
+            assert draft.tokens == alone.tokens
+            torch.testing.assert_close(draft.q.cpu(), alone.q, rtol=1e-3, atol=1e-5)
+    assert len(drafts.run(asked[1:2])) == 1
+    assert [call.model for call in group.decoders[0].runs.stack._programs] == [None, 0]  # one text alone: its model
 
 
 # Which are used.
