@@ -6,6 +6,7 @@ import difflib
 import json
 import os
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Literal
 
@@ -85,6 +86,25 @@ class Card(Strict):
     def routed_names(self) -> dict[str, str]:
         """What the router calls each drafter, by its name."""
         return {entry.name: entry.routed_as or entry.name for entry in self.drafters}
+
+    def without(self, names: Collection[str]) -> Card:
+        """The same pool without these drafters.
+
+        Raises:
+            PoolError: it has no such drafter, or no other.
+        """
+        if not names:
+            return self
+        known = [entry.name for entry in self.drafters]
+        if unknown := sorted(set(names) - set(known)):
+            raise PoolError(
+                f"pool {self.name!r} has no drafter {unknown[0]!r:.60} to leave out; it has {', '.join(known)}"
+            )
+        left = [entry for entry in self.drafters if entry.name not in names]
+        if not left:
+            raise PoolError(f"pool {self.name!r} cannot be loaded without all of its drafters; keep at least one")
+        title = f"{self.title} without {', '.join(name for name in known if name in names)}"
+        return self.model_copy(update={"drafters": left, "title": title})
 
     @property
     def sources(self) -> list[Source]:

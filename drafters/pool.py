@@ -47,7 +47,7 @@ class Pool:
     Attributes:
         drafters: the arms, in the card's order.
         stop_ids: token ids that end an output.
-        card, card_hash: what it was loaded from; the hash covers card and weights.
+        card, card_hash, path: what it was loaded from, without the drafters left out; the hash covers card and weights.
         token_texts: the text of single tokens, by their ids.
         router: guesses by the prompt which drafter suits it; ``None`` where the card names none.
         costs: what rounds have cost on this device so far.
@@ -67,10 +67,11 @@ class Pool:
         stop_ids: frozenset[int] = frozenset(),
         router: Router | None = None,
         caches: Caches | None = None,
+        path: Path | None = None,
     ):
         self.target, self.drafters, self.tokenizer = target, list(drafters), tokenizer
         self.token_texts = TokenTexts(tokenizer)
-        self.card, self.card_hash, self.stop_ids, self.router = card, card_hash, stop_ids, router
+        self.card, self.card_hash, self.path, self.stop_ids, self.router = card, card_hash, path, stop_ids, router
         self.name, self.title, self.description = card.name, card.title, card.description
         # Of a quantised target the weights' type belongs to it: its output is another model's.
         quantization = card.target.quantization
@@ -263,6 +264,7 @@ class Pool:
 def load_pool(
     name_or_path: str | Path,
     *,
+    without: Collection[str] = (),
     device: str | None = None,
     cache_bytes: int | None = None,
     progress: Report = silent,
@@ -274,6 +276,7 @@ def load_pool(
     """Load a pool from a bundled card's name or a path to a card.
 
     Args:
+        without: names of drafters to leave out.
         device: overrides the card's ``device``; ``"auto"`` takes the GPU if there is one.
         cache_bytes: what keys and values of all texts under way may take; by default most of what the weights leave,
             without bound beside another engine.
@@ -290,8 +293,8 @@ def load_pool(
     """
     path = find_card(name_or_path)
     card, text = load_card(path)
+    card, remote = card.without(without), remote_window is not None
     where = str(model.device) if model else usable_device(device or card.device, card.name)
-    remote = remote_window is not None
     entries = [entry for entry in card.drafters if not (remote and entry.needs_target)]
     if not entries:
         names = ", ".join(f"{entry.name} ({entry.kind})" for entry in card.drafters)
@@ -316,13 +319,14 @@ def load_pool(
     tokenizer = tokenizer_of(card.target, path)
     if card.chat_template is not None:
         tokenizer.chat_template = card.chat_template
-    dtype = getattr(torch, card.dtype)
     try:
         if remote_window is None:
-            model = model or load_model(card.target, path, dtype, where, "the target")
+            model = model or load_model(card.target, path, getattr(torch, card.dtype), where, "the target")
             target = Target(model, window=card.context_window)
         else:
-            model = copy.deepcopy(skeleton(*config_of(card.target, path))).to(dtype)  # on no device
+            model = copy.deepcopy(skeleton(*config_of(card.target, path))).to(
+                getattr(torch, card.dtype)
+            )  # on no device
             target = RemoteTarget(model, remote_window, where)
         folder = learnt / card.name if learnt else None
         context = BuildContext(path, card.draft_length, model, target, tokenizer, steps, folder, learns)
@@ -335,16 +339,12 @@ def load_pool(
             "Quantise the target (quantization: nf4 or int8 in the card), leave drafters out, or stop what else uses "
             "memory there"
         ) from None
+    text += "".join(f"\nwithout {name}" for name in sorted(without))
     digest = card_digest(text, None if remote else model.state_dict(), (drafter.digest for drafter in drafters))
-    stop_ids, router = stop_ids_of(model, tokenizer, card.stop, card.name), load_router(card, path)
-    pool = Pool(target, drafters, tokenizer, card, digest, stop_ids, router, caches)
+    stop_ids, router = stop_ids_of(model, tokenizer, card.stop, card.name), Router.of_card(card.router, path)
+    pool = Pool(target, drafters, tokenizer, card, digest, stop_ids, router, caches, path)
     try:
         pool.encode("Hello", [("Hello", "Hello")] if pool.conversational else [])
     except Exception as error:  # a template may raise whatever it likes
         raise PoolError(f"the chat template of pool {pool.name!r} cannot be used: {first_line(error)}") from error
     return pool
-
-
-def load_router(card: Card, path: Path) -> Router | None:
-    """The router of a card in the file ``path``, ``None`` if it names none (:meth:`~drafters.router.Router.load`)."""
-    return Router.load((path.parent / card.router).resolve()) if card.router else None

@@ -102,3 +102,8 @@ class Router:
             return cls(names, tensors["weights"].astype(np.float32), tensors["bias"])
         except Exception as error:  # the library raises several kinds for damaged files
             raise PoolError(f"cannot load the router from {folder}: {error}. Train it anew, or leave it out") from error
+
+    @classmethod
+    def of_card(cls, named: Path | None, card: Path) -> Router | None:
+        """The router in the folder that the card in file ``card`` names; ``None`` if it names none."""
+        return cls.load((card.parent / named).resolve()) if named else None

@@ -85,7 +85,7 @@ def _kept_or_not(advice: Advice) -> str:
     memory = f" ({freed} less memory)" if (freed := _freed(advice)) else ""
     parts = [f"keep {listed(fates['keep'])}" if "keep" in fates else ""]
     if "remove" in fates and not advice.about.spec.startswith("fixed:"):
-        parts.append(f"delete {listed(fates['remove'])} from the pool's card{memory}")
+        parts.append(f"leave out {listed(fates['remove'])}{memory}")
     unsure = [*fates.get("alone", []), *fates.get("open", [])]
     parts.append(f"not settled: {listed(unsure)}" if unsure and any(parts) else "")
     said = "; ".join(filter(None, parts))

@@ -27,8 +27,19 @@ def add_pool(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--pool", default="pocket", help="a bundled card's name or a path to a card")
 
 
-def load_pool(name_or_path: str | Path) -> Pool:
-    """Load a pool, with a progress bar on standard error for what is fetched from the Hub."""
+def add_without(sub: argparse.ArgumentParser) -> None:
+    """The option ``--without``."""
+    sub.add_argument(
+        "--without", default="", metavar="NAMES", help="comma-separated drafters of the pool that are not loaded"
+    )
+
+
+def load_pool(name_or_path: str | Path, without: str = "") -> Pool:
+    """Load a pool, with a progress bar on standard error for what is fetched from the Hub.
+
+    Args:
+        without: names of drafters to leave out, comma-separated.
+    """
     bar: tqdm[Never] | None = None
 
     def report(step: Step) -> None:
@@ -42,7 +53,7 @@ def load_pool(name_or_path: str | Path) -> Pool:
             bar.refresh()
 
     try:
-        return load(name_or_path, progress=report)
+        return load(name_or_path, without=list(filter(None, map(str.strip, without.split(",")))), progress=report)
     finally:
         if bar is not None:
             bar.close()  # so that further output begins on a new line

@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from drafters.base import Acceptances
-from drafters.card import find_card, load_card
+from drafters.card import Card, find_card, load_card
 from drafters.costs import Costs
 from drafters.errors import PolicyError, UserError
 from drafters.memory import estimate
-from drafters.pool import load_router
+from drafters.router import Router
 from drafters.traffic import Prior
 from multidraft.policies import make_policy, parse_spec, start_of
 from multidraft.policies.specs import read_spec, stand_ins
@@ -131,10 +131,11 @@ def route_of(source: str | Path, drafters: Sequence[str]) -> Route | None:
     Raises:
         PoolError: there is no such card, or its router cannot be read.
     """
-    card, _ = load_card(path := find_card(source))
-    called = card.routed_names()
-    if list(called) != list(drafters) or (router := load_router(card, path)) is None:
+    path = find_card(source)
+    card = _card_of(path, drafters)
+    if card is None or (router := Router.of_card(card.router, path)) is None:
         return None
+    called = card.routed_names()
     return lru_cache(maxsize=1024)(lambda prompt: router.suited(prompt, list(called.values())))
 
 
@@ -150,6 +151,15 @@ def route_without(route: Route | None, names: Sequence[str], gone: Sequence[str]
     return routed
 
 
+def _card_of(path: Path, drafters: Sequence[str]) -> Card | None:
+    """The card of a pool that was loaded with these drafters, others left out; ``None`` if it has not all of them."""
+    card, _ = load_card(path)
+    names = list(card.routed_names())
+    if [name for name in names if name in drafters] != list(drafters):
+        return None
+    return card.without([name for name in names if name not in drafters])
+
+
 def memory_of(source: str | Path, drafters: Sequence[str], hardware: str) -> dict[str, int]:
     """Bytes of weights and cache of each drafter, as far as the card of the pool that recorded the texts tells.
 
@@ -158,8 +168,8 @@ def memory_of(source: str | Path, drafters: Sequence[str], hardware: str) -> dic
         hardware: what they were recorded on, in words.
     """
     try:
-        card, _ = load_card(path := find_card(source))
-        if list(card.routed_names()) != list(drafters):
+        path = find_card(source)
+        if (card := _card_of(path, drafters)) is None:
             return {}
         parts = estimate(card, path, "cpu" if "core" in hardware else "cuda").parts
     except UserError:  # such as a card whose models are on the Hub, and the Hub out of reach

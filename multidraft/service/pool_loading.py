@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Literal
@@ -40,6 +40,7 @@ class Loading(Job[None]):
 
     Args:
         source: the bundled name or path of ``card``.
+        without: names of drafters to leave out.
         patient: whether it tries again when the Hub is down.
 
     Attributes:
@@ -51,9 +52,18 @@ class Loading(Job[None]):
 
     kind, plural, decodes = "pool loading", "pool loadings", False
 
-    def __init__(self, workbench: Workbench, source: str, card: Card, load: Callable[..., Pool], patient: bool = False):
+    def __init__(
+        self,
+        workbench: Workbench,
+        source: str,
+        card: Card,
+        load: Callable[..., Pool],
+        patient: bool = False,
+        without: Collection[str] = (),
+    ):
         super().__init__()
         self.workbench, self.source, self.title, self.patient = workbench, source, card.title, patient
+        self.without = without
         self._from_hub = bool(hub_models(card))
         self.step: Step | None = None
         self.phase: Phase = "loading"
@@ -68,7 +78,7 @@ class Loading(Job[None]):
         while self._pool is None:
             self._check()
             try:
-                self._pool = self._load(self.source, progress=self.note)
+                self._pool = self._load(self.source, without=self.without, progress=self.note)
             except HubDownError as error:
                 if not self.patient:
                     raise
@@ -171,21 +181,29 @@ class PoolLoader:
         """What is being loaded, if anything."""
         return last if (last := self.last) and not last.done else None
 
-    def start(self, source: str | Path, patient: bool = False, within: Path | None = None) -> Loading:
+    def start(
+        self,
+        source: str | Path,
+        patient: bool = False,
+        within: Path | None = None,
+        without: Collection[str] = (),
+    ) -> Loading:
         """Load a pool by a bundled card's name or a path, and switch to it; this returns at once.
 
         Args:
+            without: names of drafters to leave out.
             patient: try again, less and less often, while the Hub is down; where nobody can ask for the pool again.
             within: as of :func:`~drafters.card.load_card`.
 
         Raises:
-            UserError: another is being loaded, or the card cannot be read.
+            UserError: another is being loaded, or the card cannot be read or has no such drafters.
         """
         card, _ = load_card(find_card(source), within)
+        card = card.without(without)
         with self._beginning:
             if now := self.under_way:
                 raise UserError(f"{now.title} is being loaded; wait for it, or stop it first")
-            self.last = Loading(self.workbench, str(source), card, self._load, patient)
+            self.last = Loading(self.workbench, str(source), card, self._load, patient, without)
             return self.workbench.jobs.submit(self.last)
 
     def cancel(self) -> None:

@@ -7,7 +7,8 @@ import random
 import pytest
 
 from drafters.card import find_card, load_card
-from drafters.pool import Pool, load_router
+from drafters.pool import Pool
+from drafters.router import Router
 from multidraft.bench.suites import load_suite
 from multidraft.training.pocket.corpus.base import FAMILIES
 
@@ -40,7 +41,7 @@ def pocket() -> Pool:
     pool = object.__new__(Pool)
     path = find_card("pocket")
     pool.card, _ = load_card(path)
-    pool.router = load_router(pool.card, path)
+    pool.router = Router.of_card(pool.card.router, path)
     return pool
 
 

@@ -41,6 +41,19 @@ def test_the_hash_tells_pools_apart_by_card_and_by_weights(pool_folder):
     assert load_pool(tiny.change_card(pool_folder / "card.yaml", draft_length=3)).card_hash not in (first, retrained)
 
 
+def test_drafters_that_are_left_out_are_not_loaded(pool_folder):
+    whole, left = load_pool(pool_folder), load_pool(pool_folder, without=["lookup"])
+    assert [drafter.name for drafter in left.drafters] == ["near", "far", "alone"]
+    assert left.title == f"{whole.title} without lookup" and left.card_hash != whole.card_hash
+    assert [entry.name for entry in left.card.drafters] == ["near", "far", "alone"]  # which the page counts by
+    shutil.rmtree(pool_folder / "far")
+    assert len(load_pool(pool_folder, without=["far", "near"]).drafters) == 2
+    with pytest.raises(PoolError, match="no drafter 'nobody' to leave out; it has near, lookup, far, alone"):
+        load_pool(pool_folder, without=["nobody"])
+    with pytest.raises(PoolError, match="keep at least one"):
+        load_pool(pool_folder, without=["near", "lookup", "far", "alone"])
+
+
 def test_a_drafter_with_another_tokenizer_goes_through_text(pool_folder):
     tiny.tokenizer().save_pretrained(pool_folder / "near")
     assert load_pool(pool_folder).drafters[0].kind == "lm"

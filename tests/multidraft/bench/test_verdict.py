@@ -52,9 +52,7 @@ def test_a_certain_winner_with_what_it_saves_and_needs():
     )
     assert "Not settled by these prompts whether this drafter pays: `code`." in said
     assert "6 tokens under `rate-hedge`, by replays: faster, at the 95 % level, than those of up to 3." in said
-    assert (
-        "by replays: keep `math`; delete `old` from the pool's card (2.0 MiB less memory); not settled: `code`." in said
-    )
+    assert "by replays: keep `math`; leave out `old` (2.0 MiB less memory); not settled: `code`." in said
     policies, drafters, _ = tables(found)
     assert policies.rows[0][0] == "`rate-hedge` ★" and drafters.rows[2][-1] == "can go"
 

@@ -70,8 +70,22 @@ def pools_html(pools: Sequence[Known], loaded: Card, may_load: bool, busy: bool 
         if pool.card is None:
             cards.append(_template.broken_card(Path(pool.source).name, pool.problem))
         else:
-            cards.append(_template.card(pool, _needs(pool.card), pool.card == loaded, may_load, busy))
+            cards.append(_template.card(pool, _needs(pool.card), _as_loaded(pool.card, loaded), may_load, busy))
     return _template.list(cards)
+
+
+def _as_loaded(card: Card, loaded: Card) -> str:
+    """What is to be said of a pool that is loaded, with all of its drafters or without some; nothing of another one."""
+    gone = left_out(card, loaded)
+    if len(gone) == len(card.drafters) or card.without(gone) != loaded:
+        return ""
+    return f"Loaded without {', '.join(gone)}" if gone else "Loaded"
+
+
+def left_out(card: Card, loaded: Card) -> list[str]:
+    """Drafters of a card that are not loaded."""
+    kept = [entry.name for entry in loaded.drafters]
+    return [entry.name for entry in card.drafters if entry.name not in kept]
 
 
 def loading_html(loading: Loading | None) -> Markup:
@@ -139,6 +153,17 @@ class PoolTab:
         """Lay out the inside of ``tab``; it follows the pool of ``line``."""
         bench = self.workbench
         self.pool = gr.HTML(pool_html(bench.pool, bench.hardware, bench.version), js_on_load=None, elem_id="pool")
+        with gr.Row(elem_classes="md-leave-out", visible=self.loader.allowed) as self.leaving:
+            self.left_out = gr.Dropdown(
+                [],
+                multiselect=True,
+                label="Drafters to leave out",
+                info="To measure what they are worth, load the pool without them, run the same batch again, and "
+                "compare the two in Results.",
+                elem_id="left-out",
+                scale=5,
+            )
+            self.reload = gr.Button("Load the pool without them", size="sm", elem_id="load-without")
         self.hint = gr.HTML(NO_MATRIX, js_on_load=None, elem_id="pool-matrix-hint")
         self.matrix = plot("pool-matrix", visible=False)
         with gr.Column(elem_classes="md-keeps-focus"):
@@ -149,18 +174,26 @@ class PoolTab:
                 )
             self.known = gr.HTML("", js_on_load=_LOAD_POOL, apply_default_css=False, elem_id="pools")
         gr.HTML(_template.your_own(), js_on_load=None, elem_id="your-own")
-        shown, progress = [self.pool, self.hint, self.matrix], [self.status, self.stop_loading, self.known]
+        shown = [self.pool, self.leaving, self.left_out, self.hint, self.matrix]
+        progress = [self.status, self.stop_loading, self.known]
         tab.select(self.show, None, shown, **HIDDEN)
         line.changed(self.show, None, shown)
         line.changed(self.state, None, progress)
         watched = dict[str, Any](concurrency_limit=32, trigger_mode="once", **HIDDEN)
         gr.on([self.known.click, tab.select], self.load, None, [*progress, *shown], **watched)
+        self.reload.click(self.load_without, self.left_out, [*progress, *shown], **watched)
         self.stop_loading.click(self.stop, None, None, **QUICK)
 
     def show(self) -> Updates:
         """The pool with the costs measured so far, and the drafters by task over all of its recorded runs."""
-        bench = self.workbench
-        shown = {self.pool: pool_html(bench.pool, bench.hardware, bench.version)}
+        bench, card = self.workbench, self._card()
+        shown: Updates = {
+            self.pool: pool_html(bench.pool, bench.hardware, bench.version),
+            self.leaving: gr.Row(visible=self.loader.allowed and card is not None),
+        }
+        if card is not None:
+            names, gone = [entry.name for entry in card.drafters], left_out(card, bench.pool.card)
+            shown[self.left_out] = gr.Dropdown(names, value=gone, multiselect=True)
         try:
             known = aggregates.drafter_by_task(bench.store.path, Filter(pool=bench.pool.name))
         except StorageError as error:
@@ -168,6 +201,11 @@ class PoolTab:
         if known.empty:
             return {**shown, self.hint: NO_MATRIX, self.matrix: gr.Plot(visible=False)}
         return {**shown, self.hint: "", self.matrix: gr.Plot(drafter_task_figure(known), visible=True)}
+
+    def _card(self) -> Card | None:
+        """The card of the pool in use, with all of its drafters; ``None`` if it has gone."""
+        path = self.workbench.pool.path
+        return _known(str(path)).card if path else None
 
     def state(self) -> Updates:
         """How far the loading of a pool is, the button that stops it, and the pools to choose from."""
@@ -184,9 +222,13 @@ class PoolTab:
     def load(self, event: gr.EventData) -> Iterator[Updates]:
         """Load the pool that was clicked, if one was, and yield how far it is until it has ended; what :meth:`show`
         gives comes with the end, not only when the page has noticed the switch."""
-        problem = ""
-        if key := clicked(event, "pool"):
-            problem = self.ask_for(key)
+        yield from self._watch(self.ask_for(key) if (key := clicked(event, "pool")) else "")
+
+    def load_without(self, names: Sequence[str]) -> Iterator[Updates]:
+        """The same of the pool in use without some of its drafters."""
+        yield from self._watch(self.ask_without(names or ()))
+
+    def _watch(self, problem: str) -> Iterator[Updates]:
         loading = self.loader.under_way  # it may end before the first look
         yield self.state()
         if problem:
@@ -206,13 +248,23 @@ class PoolTab:
 
     def ask_for(self, key: str) -> str:
         """Start loading a known pool; returns what is wrong, as HTML, or nothing."""
+        known = {pool.key: pool for pool in known_pools(self.loader.cards) if pool.card}
+        pool = known.get(key)
+        return self._ask(pool.source if pool else None, pool.within if pool else None)
+
+    def ask_without(self, names: Sequence[str]) -> str:
+        """Start loading the pool in use without some of its drafters; returns what is wrong, as HTML, or nothing."""
+        path, cards = self.workbench.pool.path, self.loader.cards
+        within = cards if path and cards and path.is_relative_to(cards) else None
+        return self._ask(str(path) if path else None, within, names)
+
+    def _ask(self, source: str | None, within: Path | None, without: Sequence[str] = ()) -> str:
         try:
             if not self.loader.allowed:
                 raise UserError("switching pools is off on this server")
-            known = {pool.key: pool for pool in known_pools(self.loader.cards) if pool.card}
-            if (pool := known.get(key)) is None:
+            if source is None:
                 raise UserError("this pool no longer exists; reopen this tab")
-            self.loader.start(pool.source, within=pool.within)
+            self.loader.start(source, within=within, without=without)
         except UserError as error:
             return markup.problem_html(error)
         return ""

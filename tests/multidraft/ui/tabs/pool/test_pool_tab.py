@@ -164,6 +164,19 @@ def test_the_tab_loads_known_pools_only_and_only_where_it_may(
     assert "MULTIDRAFT_POOL</code>" in pools and "MULTIDRAFT_SWITCH" not in pools
 
 
+def test_the_pool_in_use_is_loaded_without_some_drafters_and_whole_again(own_bench: Workbench, pool_card: Path) -> None:
+    tab = built(PoolTab(PoolLoader(own_bench, cards=pool_card.parent)), own_bench)
+    assert tab.show()[tab.left_out].choices == [(name, name) for name in ("near", "lookup", "far", "alone")]
+    shown = after(tab.load_without(["far"]))
+    assert "without far is in use" in shown[tab.status] and "Loaded without far" in shown[tab.known]
+    assert tab.show()[tab.left_out].value == ["far"] and shown[tab.known].count("<button") == len(known_pools())  + 1
+    assert "keep at least one" in after(tab.load_without(["near", "lookup", "far", "alone"]))[tab.status]
+    after(tab.load(Click(pool="card.yaml")))  # type: ignore[arg-type]
+    assert len(own_bench.pool.drafters) == 4
+    tab.loader.allowed = False
+    assert "is off" in after(tab.load_without(["far"]))[tab.status]
+
+
 def test_the_dashboard_s_filter_follows_unless_it_was_changed(store: Store) -> None:
     dashboard = Dashboard(store, lambda: {"pool": "other", "hardware": "a GPU"})
     with gr.Blocks() as page, gr.Tab("Dashboard") as tab:
