@@ -60,7 +60,7 @@ def test_the_two_kinds_of_kernels_agree(name, dtype):
 
 
 @pytest.mark.parametrize("static", [False, True], ids=["as it is", "padded"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", FEW)
 def test_chains_and_trees_are_scored_as_by_the_library(name, static):
     copy, model = on_device(made(name))
     decoder, text = TorchDecoder(copy, static=static), [*IDS, 5, 6, 2]
@@ -155,12 +155,12 @@ def test_drafts_are_those_of_pytorch_s_kernels(params, monkeypatch):
     "params", [SamplingParams(), SamplingParams(temperature=1.0, top_k=5)], ids=["greedy", "sampled"]
 )
 def test_texts_are_drafted_together_each_by_a_model_of_its_own(params):
-    """Two texts of one model, one of each other, in any slots; all as each model drafts alone."""
-    copies, models = zip(*(on_device(made("qwen3", seed)) for seed in range(3)), strict=True)
+    """Two texts of one model, one of the other, in any slots; all as each model drafts alone."""
+    copies, models = zip(*(on_device(made("qwen3", seed)) for seed in range(2)), strict=True)
     group = TorchGroup(copies, static=True)
-    slots = [group.decoders[0].runs.take_slot() for _ in range(4)]
-    contexts = tiny.prompts(4, seed=2, shortest=5, longest=8)
-    whose = [2, 0, 1, 2]
+    slots = [group.decoders[0].runs.take_slot() for _ in range(3)]
+    contexts = tiny.prompts(3, seed=2, shortest=5, longest=8)
+    whose = [1, 0, 1]
 
     def options(seed, device):
         return DraftOptions(2, params, torch.Generator(device).manual_seed(seed), VOCAB, with_q=True)
