@@ -42,6 +42,10 @@ _OUR_ARGUMENTS = {
 """Of a template's arguments those that are not a card's to choose."""
 
 
+WITHOUT = ":without="
+"""In the name of a pool, before the drafters that are left out."""
+
+
 class Card(Strict):
     """A whole pool."""
 
@@ -88,13 +92,11 @@ class Card(Strict):
         return {entry.name: entry.routed_as or entry.name for entry in self.drafters}
 
     def without(self, names: Collection[str]) -> Card:
-        """The same pool without these drafters.
+        """The same pool without these drafters, under a name that :func:`load_card` knows.
 
         Raises:
             PoolError: it has no such drafter, or no other.
         """
-        if not names:
-            return self
         known = [entry.name for entry in self.drafters]
         if unknown := sorted(set(names) - set(known)):
             raise PoolError(
@@ -103,8 +105,9 @@ class Card(Strict):
         left = [entry for entry in self.drafters if entry.name not in names]
         if not left:
             raise PoolError(f"pool {self.name!r} cannot be loaded without all of its drafters; keep at least one")
-        title = f"{self.title} without {', '.join(name for name in known if name in names)}"
-        return self.model_copy(update={"drafters": left, "title": title})
+        gone = [name for name in known if name in names]
+        name, title = f"{self.name}{WITHOUT}{','.join(gone)}", f"{self.title} without {', '.join(gone)}"
+        return self.model_copy(update={"drafters": left, "name": name, "title": title})
 
     @property
     def sources(self) -> list[Source]:
@@ -151,15 +154,22 @@ def find_card(name_or_path: str | Path) -> Path:
     raise PoolError(f"unknown pool {str(name_or_path)!r}; {bundled}; or give the path of a card (a .yaml file)")
 
 
-def load_card(path: Path, within: Path | None = None) -> tuple[Card, str]:
-    """Read and validate a card; with its text.
+def card_file(source: str | Path) -> Path:
+    """The card's file of a pool, of which drafters may be left out: ``pocket:without=lookup`` (:func:`find_card`)."""
+    return find_card(str(source).partition(WITHOUT)[0])
+
+
+def load_card(source: str | Path, within: Path | None = None) -> tuple[Card, str]:
+    """Read and validate a card; with its text, and which drafters are left out.
 
     Args:
+        source: a bundled name or a path; with ``:without=`` and names of drafters, comma-separated, without these.
         within: folder in which all has to lie that the card names, followed through links; by default that is anywhere.
 
     Raises:
         PoolError: not YAML, or not a valid card; the message names file, field and what is expected.
     """
+    path, without = card_file(source), str(source).partition(WITHOUT)[2]
     _check_within(within, path, path.name)
     text, content = _read(path)
     if isinstance(other := content.get("examples"), str):
@@ -183,6 +193,9 @@ def load_card(path: Path, within: Path | None = None) -> tuple[Card, str]:
         raise PoolError(f"the pool card {path} is not valid: {problems}") from None
     for name in card.local_paths:
         _check_within(within, path, name)
+    if without:
+        card = card.without([name.strip() for name in without.split(",")])
+        text += f"\n{card.name}"
     return card, text
 
 

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from drafters.base import Acceptances, Drafter, DrafterGroup, Evidence, Lesson
 from drafters.benched import Benched, ask
 from drafters.caches import Caches
-from drafters.card import Card, find_card, load_card, pool_names
+from drafters.card import WITHOUT, Card, card_file, load_card, pool_names
 from drafters.checkpoints.digest import card_digest
 from drafters.checkpoints.hub import MODEL_FILES, TOKENIZER_FILES, fetch
 from drafters.checkpoints.loading import load_model, tokenizer_of
@@ -264,7 +264,6 @@ class Pool:
 def load_pool(
     name_or_path: str | Path,
     *,
-    without: Collection[str] = (),
     device: str | None = None,
     cache_bytes: int | None = None,
     progress: Report = silent,
@@ -273,10 +272,9 @@ def load_pool(
     learnt: Path | None = None,
     learns: bool = True,
 ) -> Pool:
-    """Load a pool from a bundled card's name or a path to a card.
+    """Load a pool from a bundled card's name or a path to a card, as of :func:`~drafters.card.load_card`.
 
     Args:
-        without: names of drafters to leave out.
         device: overrides the card's ``device``; ``"auto"`` takes the GPU if there is one.
         cache_bytes: what keys and values of all texts under way may take; by default most of what the weights leave,
             without bound beside another engine.
@@ -291,9 +289,8 @@ def load_pool(
         PoolError: unknown pool, invalid card, more than the device has memory for, or models that are missing, corrupt
             or do not fit together.
     """
-    path = find_card(name_or_path)
-    card, text = load_card(path)
-    card, remote = card.without(without), remote_window is not None
+    path, (card, text) = card_file(name_or_path), load_card(name_or_path)
+    remote = remote_window is not None
     where = str(model.device) if model else usable_device(device or card.device, card.name)
     entries = [entry for entry in card.drafters if not (remote and entry.needs_target)]
     if not entries:
@@ -328,7 +325,7 @@ def load_pool(
                 getattr(torch, card.dtype)
             )  # on no device
             target = RemoteTarget(model, remote_window, where)
-        folder = learnt / card.name if learnt else None
+        folder = learnt / card.name.partition(WITHOUT)[0] if learnt else None
         context = BuildContext(path, card.draft_length, model, target, tokenizer, steps, folder, learns)
         drafters = build_drafters(entries, context)
     except Exception as error:
@@ -339,7 +336,6 @@ def load_pool(
             "Quantise the target (quantization: nf4 or int8 in the card), leave drafters out, or stop what else uses "
             "memory there"
         ) from None
-    text += "".join(f"\nwithout {name}" for name in sorted(without))
     digest = card_digest(text, None if remote else model.state_dict(), (drafter.digest for drafter in drafters))
     stop_ids, router = stop_ids_of(model, tokenizer, card.stop, card.name), Router.of_card(card.router, path)
     pool = Pool(target, drafters, tokenizer, card, digest, stop_ids, router, caches, path)

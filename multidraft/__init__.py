@@ -9,7 +9,6 @@ print(out.text, out.tokens_per_second)
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from pathlib import Path
 
 from drafters.draft import Draft
@@ -53,6 +52,6 @@ __all__ = [
 ]
 
 
-def load_pool(name_or_path: str | Path, *, without: Collection[str] = (), device: str | None = None) -> Pool:
+def load_pool(name_or_path: str | Path, *, device: str | None = None) -> Pool:
     """Load a pool from a bundled card's name or a path to a card; see :func:`drafters.pool.load_pool`."""
-    return _load_pool(name_or_path, without=without, device=device)
+    return _load_pool(name_or_path, device=device)

@@ -156,6 +156,8 @@ class Comparison:
             for key, name in NAMES.items()
             if made[0].get(key) != made[1].get(key)
         ]
+        if made[0].get("pool") != made[1].get("pool"):  # which says why its card differs, too
+            differs = [each for each in differs if each[0] != NAMES["card_hash"]]
         if not pairs:
             raise UserError("no policy ran on a prompt in both experiments, so there is nothing to compare")
         begun = [datetime.fromisoformat(each["created_at"]) for each in made if "created_at" in each]

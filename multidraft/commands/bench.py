@@ -43,7 +43,6 @@ DEFAULT_POLICIES = "autoregressive,ucb,normal-hedge"
 
 def add(sub: argparse.ArgumentParser) -> None:
     shared.add_pool(sub)
-    shared.add_without(sub)
     sub.add_argument("suites", nargs="+", metavar="SUITE", help="a bundled suite's name or a .jsonl, .csv or text file")
     sub.add_argument("--policies", default=DEFAULT_POLICIES, help=f"comma-separated (default: {DEFAULT_POLICIES})")
     sub.add_argument(
@@ -99,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
             print(f"multidraft: {suite.name}: {line}", file=sys.stderr)
     items = [item for suite in suites for item in suite.items]
     with _files(options):
-        pool = shared.load_pool(options.pool, options.without)
+        pool = shared.load_pool(options.pool)
         asked = Asked(
             suite=" + ".join(suite.name for suite in suites),
             prompts=len(items),

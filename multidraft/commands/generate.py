@@ -8,13 +8,12 @@ import sys
 
 import multidraft as md
 from multidraft.bench.measure import conditions_of
-from multidraft.commands.options import add_decoding, add_pool, add_without, check_decoding, load_pool, sampling_params
+from multidraft.commands.options import add_decoding, add_pool, check_decoding, load_pool, sampling_params
 from storage.run import Origin, Run
 
 
 def add(sub: argparse.ArgumentParser) -> None:
     add_pool(sub)
-    add_without(sub)
     sub.add_argument("prompt", help="the text to answer")
     sub.add_argument("--policy", default="normal-hedge", help="e.g. ucb, ucb:beta=0.1,reward=be, fixed:math")
     add_decoding(sub)
@@ -24,7 +23,7 @@ def add(sub: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the answer as it streams, then its figures."""
     check_decoding(options, [options.policy])
-    pool = load_pool(options.pool, options.without)
+    pool = load_pool(options.pool)
     params = sampling_params(options, pool.draft_length)
     decoding = md.stream(pool, options.prompt, options.policy, params, options.seed)
     for round_ in decoding:

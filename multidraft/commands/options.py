@@ -24,22 +24,15 @@ REPLAY_POLICIES = "ucb,exp3,ucbspec,exp3spec,normal-hedge,rate-hedge"
 
 def add_pool(sub: argparse.ArgumentParser) -> None:
     """The option ``--pool``."""
-    sub.add_argument("--pool", default="pocket", help="a bundled card's name or a path to a card")
-
-
-def add_without(sub: argparse.ArgumentParser) -> None:
-    """The option ``--without``."""
     sub.add_argument(
-        "--without", default="", metavar="NAMES", help="comma-separated drafters of the pool that are not loaded"
+        "--pool",
+        default="pocket",
+        help="a bundled card's name or a path to a card; pocket:without=lookup,sql leaves drafters out",
     )
 
 
-def load_pool(name_or_path: str | Path, without: str = "") -> Pool:
-    """Load a pool, with a progress bar on standard error for what is fetched from the Hub.
-
-    Args:
-        without: names of drafters to leave out, comma-separated.
-    """
+def load_pool(name_or_path: str | Path) -> Pool:
+    """Load a pool, with a progress bar on standard error for what is fetched from the Hub."""
     bar: tqdm[Never] | None = None
 
     def report(step: Step) -> None:
@@ -53,7 +46,7 @@ def load_pool(name_or_path: str | Path, without: str = "") -> Pool:
             bar.refresh()
 
     try:
-        return load(name_or_path, without=list(filter(None, map(str.strip, without.split(",")))), progress=report)
+        return load(name_or_path, progress=report)
     finally:
         if bar is not None:
             bar.close()  # so that further output begins on a new line

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from drafters.card import find_card, load_card, pool_names
+from drafters.card import card_file, load_card, pool_names
 from drafters.hardware import usable_device
 from drafters.memory import advice, describe_estimate, render_estimate
 from multidraft.bench.inspect import accepted_by_task, compare_plain_decoding, describe_pool, render_matrix
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _list(*, as_json: bool) -> int:
-    cards = [load_card(find_card(name))[0] for name in pool_names()]
+    cards = [load_card(name)[0] for name in pool_names()]
     if as_json:
         print(json.dumps([{"name": c.name, "title": c.title, "description": c.description} for c in cards], indent=2))
         return 0
@@ -80,8 +80,7 @@ def _list(*, as_json: bool) -> int:
 
 
 def _estimate(options: argparse.Namespace) -> int:
-    path = find_card(options.pool)
-    card, _ = load_card(path)
+    path, (card, _) = card_file(options.pool), load_card(options.pool)
     device = options.device or card.device
     if not device.startswith("cuda"):  # a GPU's needs can be estimated without one
         device = usable_device(device, card.name)

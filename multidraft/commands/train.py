@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 import multidraft as md
-from drafters.card import find_card, load_card
+from drafters.card import load_card
 from drafters.checkpoints.loading import tokenizer_of
 from drafters.source import Source
 from multidraft.bench.inspect import render_matrix
@@ -114,7 +114,7 @@ def _plan(options: argparse.Namespace) -> tuple[Plan, PreTrainedTokenizerBase]:
         start = source_of(options.drafter) if options.drafter else Shape.parse(options.new or "2x768")
     what = "eagle" if options.kind == "eagle" else "drafter" if options.drafter else "new"
     tokenizer = tokenizer_of(target, options.out / "card.yaml")
-    form = load_card(find_card(options.card))[0] if options.card else None
+    form = load_card(options.card)[0] if options.card else None
     if form and form.chat_template:
         tokenizer.chat_template = form.chat_template
     if not tokenizer.chat_template and not options.plain:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from drafters.base import Acceptances
-from drafters.card import Card, find_card, load_card
+from drafters.card import card_file, load_card
 from drafters.costs import Costs
 from drafters.errors import PolicyError, UserError
 from drafters.memory import estimate
@@ -131,11 +131,10 @@ def route_of(source: str | Path, drafters: Sequence[str]) -> Route | None:
     Raises:
         PoolError: there is no such card, or its router cannot be read.
     """
-    path = find_card(source)
-    card = _card_of(path, drafters)
-    if card is None or (router := Router.of_card(card.router, path)) is None:
-        return None
+    card, _ = load_card(source)
     called = card.routed_names()
+    if list(called) != list(drafters) or (router := Router.of_card(card.router, card_file(source))) is None:
+        return None
     return lru_cache(maxsize=1024)(lambda prompt: router.suited(prompt, list(called.values())))
 
 
@@ -151,15 +150,6 @@ def route_without(route: Route | None, names: Sequence[str], gone: Sequence[str]
     return routed
 
 
-def _card_of(path: Path, drafters: Sequence[str]) -> Card | None:
-    """The card of a pool that was loaded with these drafters, others left out; ``None`` if it has not all of them."""
-    card, _ = load_card(path)
-    names = list(card.routed_names())
-    if [name for name in names if name in drafters] != list(drafters):
-        return None
-    return card.without([name for name in names if name not in drafters])
-
-
 def memory_of(source: str | Path, drafters: Sequence[str], hardware: str) -> dict[str, int]:
     """Bytes of weights and cache of each drafter, as far as the card of the pool that recorded the texts tells.
 
@@ -168,10 +158,10 @@ def memory_of(source: str | Path, drafters: Sequence[str], hardware: str) -> dic
         hardware: what they were recorded on, in words.
     """
     try:
-        path = find_card(source)
-        if (card := _card_of(path, drafters)) is None:
+        card, _ = load_card(source)
+        if list(card.routed_names()) != list(drafters):
             return {}
-        parts = estimate(card, path, "cpu" if "core" in hardware else "cuda").parts
+        parts = estimate(card, card_file(source), "cpu" if "core" in hardware else "cuda").parts
     except UserError:  # such as a card whose models are on the Hub, and the Hub out of reach
         return {}
     return {part.name: part.weights + part.cache for part in parts[1:]}

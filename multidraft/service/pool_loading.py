@@ -6,12 +6,12 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Literal
 
-from drafters.card import Card, find_card, load_card
+from drafters.card import Card, load_card
 from drafters.checkpoints.hub import HubDownError
 from drafters.errors import PoolError, PoolMemoryError, UserError, first_line
 from drafters.hardware import describe, format_bytes, free_unused, is_out_of_memory
@@ -40,7 +40,6 @@ class Loading(Job[None]):
 
     Args:
         source: the bundled name or path of ``card``.
-        without: names of drafters to leave out.
         patient: whether it tries again when the Hub is down.
 
     Attributes:
@@ -52,18 +51,9 @@ class Loading(Job[None]):
 
     kind, plural, decodes = "pool loading", "pool loadings", False
 
-    def __init__(
-        self,
-        workbench: Workbench,
-        source: str,
-        card: Card,
-        load: Callable[..., Pool],
-        patient: bool = False,
-        without: Collection[str] = (),
-    ):
+    def __init__(self, workbench: Workbench, source: str, card: Card, load: Callable[..., Pool], patient: bool = False):
         super().__init__()
         self.workbench, self.source, self.title, self.patient = workbench, source, card.title, patient
-        self.without = without
         self._from_hub = bool(hub_models(card))
         self.step: Step | None = None
         self.phase: Phase = "loading"
@@ -78,7 +68,7 @@ class Loading(Job[None]):
         while self._pool is None:
             self._check()
             try:
-                self._pool = self._load(self.source, without=self.without, progress=self.note)
+                self._pool = self._load(self.source, progress=self.note)
             except HubDownError as error:
                 if not self.patient:
                     raise
@@ -181,29 +171,21 @@ class PoolLoader:
         """What is being loaded, if anything."""
         return last if (last := self.last) and not last.done else None
 
-    def start(
-        self,
-        source: str | Path,
-        patient: bool = False,
-        within: Path | None = None,
-        without: Collection[str] = (),
-    ) -> Loading:
+    def start(self, source: str | Path, patient: bool = False, within: Path | None = None) -> Loading:
         """Load a pool by a bundled card's name or a path, and switch to it; this returns at once.
 
         Args:
-            without: names of drafters to leave out.
             patient: try again, less and less often, while the Hub is down; where nobody can ask for the pool again.
             within: as of :func:`~drafters.card.load_card`.
 
         Raises:
-            UserError: another is being loaded, or the card cannot be read or has no such drafters.
+            UserError: another is being loaded, or the card cannot be read.
         """
-        card, _ = load_card(find_card(source), within)
-        card = card.without(without)
+        card, _ = load_card(source, within)
         with self._beginning:
             if now := self.under_way:
                 raise UserError(f"{now.title} is being loaded; wait for it, or stop it first")
-            self.last = Loading(self.workbench, str(source), card, self._load, patient, without)
+            self.last = Loading(self.workbench, str(source), card, self._load, patient)
             return self.workbench.jobs.submit(self.last)
 
     def cancel(self) -> None:

@@ -14,7 +14,7 @@ import torch
 from huggingface_hub import snapshot_download
 
 from drafters.caches import SETTING
-from drafters.card import find_card, load_card
+from drafters.card import load_card
 from drafters.checkpoints.digest import card_digest
 from drafters.checkpoints.tensor_files import stored_state
 from drafters.errors import PoolError, UserError
@@ -114,7 +114,7 @@ def conditions(pool: Pool, card: str | Path, config: Any) -> Conditions:
         return known
     if (weights := stored_state(pool.target.model, folder)) is None:
         return known
-    (_, text), drafters = load_card(find_card(card)), (drafter.digest for drafter in pool.drafters)
+    (_, text), drafters = load_card(card), (drafter.digest for drafter in pool.drafters)
     return replace(known, card_hash=card_digest(text, weights, drafters, getattr(torch, pool.card.dtype)))
 
 

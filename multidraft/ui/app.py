@@ -12,7 +12,7 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 from transformers.utils import logging
 
-from drafters.card import find_card, load_card
+from drafters.card import load_card
 from drafters.pool import Pool, load_pool
 from multidraft.bench.suites import MAX_BYTES
 from multidraft.service import zerogpu
@@ -110,7 +110,7 @@ def launch(settings: Settings) -> bool:
     trust_proxies()
     zerogpu.prepare()
     logging.disable_progress_bar()
-    card, _ = load_card(find_card(settings.pool))
+    card, _ = load_card(settings.pool)
     later = bool(hub_models(card)) and not zerogpu.on_zerogpu()  # there only what the start loads reaches the GPU
     learnt = settings.learnt
     load = partial(load_pool, cache_bytes=settings.cache_bytes, learnt=learnt, learns=learnt is not None)

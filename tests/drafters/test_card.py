@@ -147,7 +147,7 @@ def test_a_card_that_is_no_yaml_or_no_text(tmp_path):
     (tmp_path / "card.yaml").write_bytes(b"\xff\xfe\x00binary")
     with pytest.raises(PoolError, match=r"cannot read the pool card .*card\.yaml"):
         load_card(tmp_path / "card.yaml")
-    with pytest.raises(PoolError, match=r"cannot read the pool card .*gone\.yaml"):
+    with pytest.raises(PoolError, match=r"there is no pool card .*gone\.yaml"):
         load_card(tmp_path / "gone.yaml")
 
 

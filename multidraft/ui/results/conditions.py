@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from drafters.card import pool_names
+from drafters.card import WITHOUT, pool_names
 from multidraft.bench.baseline import BASELINE
 from multidraft.bench.runner import seed_of
 from multidraft.bench.suites import load_suite, spread, suite_names
@@ -78,7 +78,7 @@ def experiment_facts(path: Path, about: Mapping[str, Any], runs: Sequence[Mappin
 def command_of(about: Mapping[str, Any], first: Run, runs: Sequence[Mapping[str, Any]]) -> str:
     """What runs the same prompts of a bundled suite and pool again; empty where nothing does."""
     seed = _seed(about, first)
-    if seed is None or about["pool"] not in pool_names() or about["streams"] > 1:
+    if seed is None or about["pool"].partition(WITHOUT)[0] not in pool_names() or about["streams"] > 1:
         return ""
     items = load_suite(about["suite"]).items
     if {item.prompt for item in spread(items, about["prompts"])} != {run["prompt"] for run in runs}:

@@ -6,7 +6,7 @@ import gc
 import threading
 import time
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -172,7 +172,7 @@ FAILURES: list[tuple[Exception, str]] = [
 def test_a_failure_is_told_and_the_old_pool_goes_on(
     own_bench: Workbench, other_card: Path, error: Exception, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(source: str, without: Collection[str], progress: Callable[[Step], None]) -> Pool:
+    def fail(source: str, progress: Callable[[Step], None]) -> Pool:
         raise error
 
     loader = PoolLoader(own_bench, load=fail)
@@ -211,7 +211,7 @@ def test_a_pool_knows_the_bytes_of_its_weights(kinds_card: Path) -> None:
 
 
 def test_a_failing_warm_up_leaves_the_old_pool(own_bench: Workbench, other_card: Path) -> None:
-    def broken(source: str, without: Collection[str], progress: Callable[[Step], None]) -> Pool:
+    def broken(source: str, progress: Callable[[Step], None]) -> Pool:
         pool = load_pool(source, progress=progress)
         pool.target.score = None  # type: ignore[assignment]
         return pool
@@ -223,7 +223,7 @@ def test_a_failing_warm_up_leaves_the_old_pool(own_bench: Workbench, other_card:
 def test_one_pool_is_loaded_at_a_time_and_can_be_stopped(own_bench: Workbench, other_card: Path) -> None:
     begun, go = threading.Event(), threading.Event()
 
-    def slow(source: str, without: Collection[str], progress: Callable[[Step], None]) -> Pool:
+    def slow(source: str, progress: Callable[[Step], None]) -> Pool:
         begun.set()
         assert go.wait(30)
         progress(Step("loading", "the target", 1, 2))
@@ -249,7 +249,7 @@ def test_a_patient_loading_waits_for_a_hub_that_is_down(
 ) -> None:
     tries: list[str] = []
 
-    def load(source: str, without: Collection[str], progress: Callable[[Step], None]) -> Pool:
+    def load(source: str, progress: Callable[[Step], None]) -> Pool:
         tries.append(loader.last.phase if loader.last else "")
         if len(tries) < 3:
             raise HubDownError("the Hub answered 503; try again later")
@@ -268,7 +268,7 @@ def test_a_patient_loading_waits_for_a_hub_that_is_down(
 def test_a_waiting_loading_says_why_and_can_be_stopped(
     own_bench: Workbench, other_card: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def load(source: str, without: Collection[str], progress: Callable[[Step], None]) -> Pool:
+    def load(source: str, progress: Callable[[Step], None]) -> Pool:
         raise HubDownError("the Hub answered 503; try again later")
 
     monkeypatch.setattr(pool_loading, "RETRY_SECONDS", 60.0)
@@ -286,10 +286,11 @@ def test_a_waiting_loading_says_why_and_can_be_stopped(
 def test_drafters_are_left_out_and_come_back(own_bench: Workbench, pool_card: Path) -> None:
     loader = PoolLoader(own_bench)
     with pytest.raises(PoolError, match="no drafter 'nobody' to leave out; it has near, lookup, far, alone"):
-        loader.start(pool_card, without=["nobody"])
-    loading = ended(loader.start(pool_card, without=["lookup", "far"]))
+        loader.start(f"{pool_card}:without=nobody")
+    loading = ended(loader.start(f"{pool_card}:without=far,lookup"))
     assert loading.phase == "done" and [d.name for d in own_bench.pool.drafters] == ["near", "alone"]
     assert own_bench.pool.title == loading.title and loading.title.endswith(" without lookup, far")
+    assert own_bench.pool.name == "tiny:without=lookup,far"
     assert ended(loader.start(pool_card)).phase == "done" and len(own_bench.pool.drafters) == 4
 
 

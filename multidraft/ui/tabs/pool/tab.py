@@ -12,7 +12,7 @@ import gradio as gr
 import torch
 from markupsafe import Markup
 
-from drafters.card import Card, find_card, load_card, pool_names
+from drafters.card import WITHOUT, Card, load_card, pool_names
 from drafters.errors import PoolError, UserError, without_folders
 from drafters.hardware import format_bytes
 from drafters.kinds import KINDS
@@ -77,9 +77,10 @@ def pools_html(pools: Sequence[Known], loaded: Card, may_load: bool, busy: bool 
 def _as_loaded(card: Card, loaded: Card) -> str:
     """What is to be said of a pool that is loaded, with all of its drafters or without some; nothing of another one."""
     gone = left_out(card, loaded)
-    if len(gone) == len(card.drafters) or card.without(gone) != loaded:
-        return ""
-    return f"Loaded without {', '.join(gone)}" if gone else "Loaded"
+    if card == loaded:
+        return "Loaded"
+    without = 0 < len(gone) < len(card.drafters) and card.without(gone) == loaded
+    return f"Loaded without {', '.join(gone)}" if without else ""
 
 
 def left_out(card: Card, loaded: Card) -> list[str]:
@@ -110,7 +111,7 @@ def loading_html(loading: Loading | None) -> Markup:
 
 def _known(source: str, within: Path | None = None) -> Known:
     try:
-        return Known(source, load_card(find_card(source), within)[0], within=within)
+        return Known(source, load_card(source, within)[0], within=within)
     except PoolError as error:
         return Known(source, None, without_folders(str(error)), within)
 
@@ -256,15 +257,16 @@ class PoolTab:
         """Start loading the pool in use without some of its drafters; returns what is wrong, as HTML, or nothing."""
         path, cards = self.workbench.pool.path, self.loader.cards
         within = cards if path and cards and path.is_relative_to(cards) else None
-        return self._ask(str(path) if path else None, within, names)
+        without = f"{WITHOUT}{','.join(names)}" if names else ""
+        return self._ask(f"{path}{without}" if path else None, within)
 
-    def _ask(self, source: str | None, within: Path | None, without: Sequence[str] = ()) -> str:
+    def _ask(self, source: str | None, within: Path | None) -> str:
         try:
             if not self.loader.allowed:
                 raise UserError("switching pools is off on this server")
             if source is None:
                 raise UserError("this pool no longer exists; reopen this tab")
-            self.loader.start(source, within=within, without=without)
+            self.loader.start(source, within=within)
         except UserError as error:
             return markup.problem_html(error)
         return ""

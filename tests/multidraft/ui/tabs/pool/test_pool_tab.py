@@ -169,7 +169,7 @@ def test_the_pool_in_use_is_loaded_without_some_drafters_and_whole_again(own_ben
     assert tab.show()[tab.left_out].choices == [(name, name) for name in ("near", "lookup", "far", "alone")]
     shown = after(tab.load_without(["far"]))
     assert "without far is in use" in shown[tab.status] and "Loaded without far" in shown[tab.known]
-    assert tab.show()[tab.left_out].value == ["far"] and shown[tab.known].count("<button") == len(known_pools())  + 1
+    assert tab.show()[tab.left_out].value == ["far"] and shown[tab.known].count("<button") == len(known_pools()) + 1
     assert "keep at least one" in after(tab.load_without(["near", "lookup", "far", "alone"]))[tab.status]
     after(tab.load(Click(pool="card.yaml")))  # type: ignore[arg-type]
     assert len(own_bench.pool.drafters) == 4
