@@ -39,7 +39,7 @@ MADE_ON = ("pool", "card_hash", "hardware", "dtype", "version")
 FIGURES = """
     output_tokens round_count decode_seconds prefill_seconds tokens_per_second mean_accepted_tokens speedup
     request_speedup speedup_uncertainty streams lossless near_tie_gap baseline_seconds_per_token
-    baseline_prefill_seconds
+    baseline_prefill_seconds regret_rounds
 """.split()
 
 _SOUGHT = ("prompt", "suite", "policy", "task", "version", "'draft length ' || draft_length")

@@ -218,9 +218,11 @@ def _resampled(sums: np.ndarray) -> Ratio | None:
         ratios = (drawn[:, ::2] / drawn[:, 1::2]).prod(axis=1)
     t = stdtrit(count - 1, (1 + CONFIDENCE) / 2)
     tail = ndtr(-t * (count / (count - 1)) ** 0.5)
-    # Logarithms: those of the inverse ratio are the same with the other sign. A total may be 0.
-    logs = np.log(ratios[np.isfinite(ratios)].clip(min=np.finfo(float).tiny))
-    low, high = np.exp(np.quantile(logs, (tail, 1 - tail)))
+    ratios = ratios[np.isfinite(ratios)]
+    if (ratios < 0).any():  # a mean, such as regret
+        low, high = np.quantile(ratios, (tail, 1 - tail))
+    else:  # logarithms: those of the inverse ratio are the same with the other sign; a total may be 0
+        low, high = np.exp(np.quantile(np.log(ratios.clip(min=np.finfo(float).tiny)), (tail, 1 - tail)))
     return Ratio(value, float(low), float(high), count)
 
 

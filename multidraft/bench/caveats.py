@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from multidraft.bench.action import listed
 from multidraft.bench.table import count, percent
+from multidraft.policies.settings import STARTS
+from multidraft.policies.specs import starts_of
 from multidraft.replay.advice import Advice
 from storage.figures import FEWEST_TO_TELL, TOO_NOISY
 
@@ -11,7 +13,7 @@ from storage.figures import FEWEST_TO_TELL, TOO_NOISY
 def caveats(advice: Advice) -> list[str]:
     """All of them."""
     ran = advice.measured or advice
-    found = advice.warning, _noisy(ran), _cut(ran), _repeated(ran), _left_out(advice)
+    found = advice.warning, _noisy(ran), _starts(ran), _cut(ran), _repeated(ran), _left_out(advice)
     return list(filter(None, found))
 
 
@@ -24,6 +26,16 @@ def _noisy(ran: Advice) -> str:
         f"The machine was busy: the timings of {noisy} of {runs} runs may put their speed-ups off by more than "
         f"±{percent(TOO_NOISY)}. The intervals include that; on a quiet machine they are narrower."
     )
+
+
+def _starts(ran: Advice) -> str:
+    """Where policies did not begin with the same knowledge."""
+    starts = starts_of([option.spec for option in ran.options])
+    if len(starts) < 2:
+        return ""
+    said = "; ".join(f"{listed([f'`{spec}`' for spec in specs])} {STARTS[start]}" for start, specs in starts.items())
+    alike = "To compare the policies alone, give all of them `start=cold`."
+    return f"Policies did not begin with the same knowledge: {said}. {alike}"
 
 
 def _cut(ran: Advice) -> str:

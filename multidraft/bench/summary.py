@@ -43,6 +43,7 @@ class Row:
         output: the text.
         prompt: tells prompts apart, as ``prompt_hash`` does in the history.
         repeated: whether it began with what past queries had taught, this very prompt among them.
+        regret_rounds: rounds above those of the best single drafter (greedy runs).
     """
 
     id: str
@@ -67,6 +68,7 @@ class Row:
     output: str = ""
     prompt: int = 0
     repeated: bool = False
+    regret_rounds: float | None = None
 
     @classmethod
     def of(cls, id: str, task: str, run: Run, *, too_long: bool = False) -> Row:
@@ -96,6 +98,7 @@ class Row:
             g.text,
             prompt_of(g),
             g.prior is not None and g.prior.repeated,
+            run.scores.regret_rounds,
         )
 
     @classmethod
@@ -106,7 +109,7 @@ class Row:
         baseline = None if each is None or not ran else tokens * each
         taken = ("policy", "status", "speedup", "request_speedup", "speedup_uncertainty", "streams", "near_tie_gap")
         return cls(
-            **{name: values[name] for name in (*taken, "error")},
+            **{name: values[name] for name in (*taken, "error", "regret_rounds")},
             id=str(values["id"]),
             task=values["task"] or NO_TASK,
             tokens=tokens,
@@ -169,7 +172,8 @@ def summarise(rows: Sequence[Row]) -> pd.DataFrame:
     Columns: task, policy, prompts, finished, too_long, and over the finished ones (NaN where unknown)
     tokens_per_second, mean_accepted_tokens, speedup, speedup_low, speedup_high, request_speedup,
     request_speedup_low, request_speedup_high: ratios of totals, with 95 % intervals over prompts; speedup_uncertainty
-    is that of the runs where there is no interval (``storage.figures.Ratio``).
+    is that of the runs where there is no interval (``storage.figures.Ratio``); regret_rounds, regret_rounds_low,
+    regret_rounds_high: the mean over prompts.
     """
     key = attrgetter("task", "policy")
     groups = groupby(sorted(rows, key=key), key)
@@ -204,7 +208,10 @@ def _figures(rows: Sequence[Row], on: Sequence[Row] | None = None) -> dict[str, 
         "mean_accepted_tokens": mat and mat.value,
     }
     decode, request = speedups(taken)
-    for name, ratio in (("speedup", decode), ("request_speedup", request)):
+    known = [row for row in taken if row.regret_rounds is not None]
+    regrets = [row.regret_rounds for row in known if row.regret_rounds is not None]
+    regret = ratio_of_totals(regrets, [1] * len(known), [row.prompt for row in known])
+    for name, ratio in (("speedup", decode), ("request_speedup", request), ("regret_rounds", regret)):
         figures[name] = ratio.value if ratio else None
         figures[f"{name}_low"], figures[f"{name}_high"] = (ratio.low, ratio.high) if ratio else (None, None)
     return {**figures, "speedup_uncertainty": decode and decode.uncertainty}

@@ -23,6 +23,14 @@ Start = Annotated[
 ]
 """A warm start (:meth:`~multidraft.policies.base.Policy.warm_up`)."""
 
+STARTS = {
+    "cold": "cold",
+    "router": "from the router's guess",
+    "traffic": "from what past queries taught, else from the router's guess",
+    "previous": "from the previous query",
+}
+"""How a query begins under each start, in words."""
+
 Reward = Annotated[
     Literal["bd", "be"], Field(description="block divergence (MetaSD Eq. 4) or block efficiency (MetaSD Eq. 3)")
 ]

@@ -131,6 +131,15 @@ def canonical_spec(spec: str) -> str:
     return f"{kind.name}:{','.join(parts)}" if parts else kind.name
 
 
+def starts_of(specs: Sequence[str]) -> dict[str, list[str]]:
+    """The specs of policies that take a start, by theirs."""
+    found: dict[str, list[str]] = {}
+    for spec in specs:
+        if "start" in settings_of(read_spec(spec)[0]):
+            found.setdefault(start_of(spec), []).append(spec)
+    return found
+
+
 def start_of(spec: str) -> str:
     """What a query begins with under a spec; ``cold`` for policies that take no start."""
     kind, values = read_spec(spec)

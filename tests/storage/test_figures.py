@@ -180,6 +180,14 @@ def test_runs_beside_different_baselines_are_of_different_times():
     assert at_different_times({**runs, "b": {2: (3.1, 1.0)}}, "plain")
 
 
+def test_a_mean_may_be_negative() -> None:
+    found = ratio_of_totals([-3, -2, -2, -1, 0, 1], [1] * 6)
+    assert found is not None and found.value == pytest.approx(-7 / 6) and found.low and found.high
+    assert -3 < found.low < -2 and -0.3 < found.high < 0.4
+    other = ratio_of_totals([3, 2, 2, 1, 0, -1], [1] * 6)
+    assert other is not None and (other.low, other.high) == pytest.approx((-found.high, -found.low), abs=0.3)
+
+
 def test_a_ratio_and_its_inverse_have_one_interval():
     """Whichever of two is called the first, the verdict is the same; and totals may be 0."""
     rng = np.random.default_rng(4)

@@ -21,7 +21,7 @@ from multidraft.ui.results.result import Result, experiment, name_of, place_of, 
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.markup import number
 from storage import experiments
-from storage.figures import Ratio
+from storage.figures import Ratio, too_noisy
 from storage.kept import kept
 
 SHOWN_IN_TABLE = 36
@@ -32,52 +32,84 @@ MOST_LINES = 500
 
 
 @kept
-def comparison_result(path: Path, first: str, second: str) -> Result | None:
+def comparison_result(path: Path, first: str, second: str, example: Path | None = None) -> Result | None:
     """Two experiments compared; ``None`` if one of them is unknown.
+
+    Args:
+        path: the history, which has their runs unless ``example`` has.
 
     Raises:
         UserError: nothing of them can be compared, or they are the same.
     """
-    about_a, about_b = experiment(path, first), experiment(path, second)
+    paths = [path if example is None or experiments.in_history(path, id) else example for id in (first, second)]
+    about_a, about_b = (experiment(place, id) for place, id in zip(paths, (first, second), strict=True))
     if about_a is None or about_b is None:
         return None
     if first == second:
         raise UserError("an experiment cannot be compared with itself; choose another one")
-    values = [experiments.figures(path, id) for id in (first, second)]
+    values = [experiments.figures(place, id) for place, id in zip(paths, (first, second), strict=True)]
     a, b = (list(map(Row.recorded, side)) for side in values)
     prompts = {run["prompt_hash"]: run["prompt"] for run in values[0]}
     found = Comparison.of(a, b, (about_a, about_b))
     facts = [
         (f"{side}: {name.lower()}", value)
-        for side, one, runs in zip("AB", (about_a, about_b), values, strict=True)
-        for name, value in experiment_facts(path, one, runs)
+        for side, place, one, runs in zip("AB", paths, (about_a, about_b), values, strict=True)
+        for name, value in experiment_facts(place, one, runs)
     ]
-    return _of_comparison(found, about_a, about_b, _prompts(found, prompts, (a, b)), facts)
+    lines = _lines(found, prompts, (a, b))
+    linked = [place == path for place in paths]  # numbers of runs are those of the history
+    return _of_comparison(found, about_a, about_b, _prompts(lines, prompts, linked), _data(lines, prompts), facts)
 
 
-def _prompts(found: Comparison, prompts: Mapping[int, str], sides: tuple[Sequence[Row], Sequence[Row]]) -> Markup:
-    """The last run of each prompt on both sides, by policy; a figure of tokens per round is a link to its run."""
-    run, lines = markup.macros("results/page.html").run, []
+Line = tuple[int, Paired, Row, Row]
+
+
+def _lines(found: Comparison, prompts: Mapping[int, str], sides: tuple[Sequence[Row], Sequence[Row]]) -> list[Line]:
+    """The last run of each prompt on both sides, by policy, in the order of the prompts."""
+    lines = []
     for pair in found.pairs:
         a, b = (
             {row.prompt: row for row in rows if row.policy == spec and row.finished}
             for rows, spec in zip(sides, pair.specs, strict=True)
         )
-        lines += [(prompt, _title(pair), a[prompt], b[prompt]) for prompt in a if prompt in b]
+        lines += [(prompt, pair, a[prompt], b[prompt]) for prompt in a if prompt in b]
     order = {prompt: place for place, prompt in enumerate(prompts)}
-    lines.sort(key=lambda line: order[line[0]])
+    return sorted(lines, key=lambda line: order[line[0]])
+
+
+def _data(lines: Sequence[Line], prompts: Mapping[int, str]) -> list[dict[str, Any]]:
+    """The same as plain values."""
+    return [
+        {"prompt": prompts[prompt], "policy": "/".join(dict.fromkeys(pair.specs)), "a": _plain(one), "b": _plain(other)}
+        for prompt, pair, one, other in lines
+    ]
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    return {name: value for name, value in row.as_json().items() if name not in ("prompt", "output", "policy")}
+
+
+def _prompts(lines: Sequence[Line], prompts: Mapping[int, str], linked: Sequence[bool]) -> Markup:
+    """The same as a table; a figure of tokens per round is a link to its run."""
+    run = markup.macros("results/page.html").run
+
+    def rounds(row: Row, link: bool) -> Markup | str:
+        return run(row.id, shown) if (shown := number(row.mean_accepted_tokens, 2)) and link else shown
+
     shown = [
         {
             "Prompt": short(prompts[prompt], SHOWN_IN_TABLE),
-            "Policy": title,
-            "Tokens per round in A": run(one.id, number(one.mean_accepted_tokens, 2)),
-            "Tokens per round in B": run(other.id, number(other.mean_accepted_tokens, 2)),
+            "Policy": _title(pair),
+            "Tokens per round in A": rounds(one, linked[0]),
+            "Tokens per round in B": rounds(other, linked[1]),
             "Tokens per round, B over A": _over(other.mean_accepted_tokens, one.mean_accepted_tokens),
-            "Request speed-up in A": number(one.request_speedup, 2, "×"),
-            "Request speed-up in B": number(other.request_speedup, 2, "×"),
-            "Request speed-up, B over A": _over(other.request_speedup, one.request_speedup),
+            "Request speed-up in A": markup.speedup_text(one.request_speedup, one.speedup_uncertainty),
+            "Request speed-up in B": markup.speedup_text(other.request_speedup, other.speedup_uncertainty),
+            "Request speed-up, B over A": _over(
+                *(row.request_speedup if not too_noisy(row.speedup_uncertainty) else None for row in (other, one))
+            ),
         }
-        for prompt, title, one, other in lines[:MOST_LINES]
+        for prompt, pair, one, other in lines[:MOST_LINES]
     ]
     table = markup.table_of(shown, figures=6, kind="md-comparison", label="Figures by prompt")
     rows = f"the first {MOST_LINES} of {len(lines):,} rows" if lines[MOST_LINES:] else markup.count(len(lines), "row")
@@ -97,6 +129,7 @@ def _of_comparison(
     a: Mapping[str, Any],
     b: Mapping[str, Any],
     prompts: Markup,
+    by_prompt: Sequence[Mapping[str, Any]],
     facts: Sequence[tuple[str, str]],
 ) -> Result:
     first = found.pairs[0]
@@ -145,6 +178,7 @@ def _of_comparison(
             "b": b,
             "verdict": comparison_verdict.sentences(found),
             "policies": figures,
+            "prompts": by_prompt,
             "autoregressive_speed_by_clock_b_over_a": found.baseline and asdict(found.baseline),
         },
         app="",

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from drafters.card import WITHOUT, pool_names
+from drafters.errors import PolicyError
 from multidraft.bench.baseline import BASELINE
 from multidraft.bench.runner import seed_of
 from multidraft.bench.suites import load_suite, spread, suite_names
+from multidraft.policies.settings import STARTS
+from multidraft.policies.specs import starts_of
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.markup import count
 from storage import experiments
@@ -69,10 +72,21 @@ def experiment_facts(path: Path, about: Mapping[str, Any], runs: Sequence[Mappin
         ("Libraries", libraries or UNKNOWN),
         ("Settings", f"{settings_of(about)}; {finished}"),
         ("Texts at once", str(about["streams"])),
+        *_starts(about["policies"]),
         ("Seed", "each run has its own" if seed is None else str(seed)),
     ]
     command = command_of(about, first, runs)
     return [*facts, ("Run it again", markup.macros("results/page.html").command(command))] if command else facts
+
+
+def _starts(policies: Sequence[str]) -> list[tuple[str, str]]:
+    """What queries began with, by policy."""
+    try:
+        found = starts_of(policies)
+    except PolicyError:  # of another version, or a program's own
+        return []
+    said = "; ".join(f"{', '.join(specs)} {STARTS[start]}" for start, specs in found.items())
+    return [("Queries began", said)] if said else []
 
 
 def command_of(about: Mapping[str, Any], first: Run, runs: Sequence[Mapping[str, Any]]) -> str:

@@ -13,6 +13,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,9 @@ class Results:
         kind, *ids = place.split("/")
         if any(not id or len(id) > LONGEST_ID for id in ids):
             return None
+        if kind == "comparison":
+            example = self._example() if self._example else None
+            return compared.comparison_result(self._path, ids[0], ids[1], example) if len(ids) == 2 else None
         found = self._in(self._path, kind, ids)
         return found or (self._in(self._example(), kind, ids) if self._example else None)
 
@@ -105,7 +109,7 @@ class Results:
             return result.run_result(path, number, self._fits)
         if kind in ("race", "batch") and len(ids) == 1:
             return result.experiment_result(path, ids[0], self._fits)
-        return compared.comparison_result(path, *ids) if kind == "comparison" and len(ids) == 2 else None
+        return None
 
     def answer(self, request: Request) -> Response:
         """The page of a result, or one of its files."""
@@ -116,6 +120,8 @@ class Results:
             return writes[suffix](self._found(stem), stem)
         try:
             found = self._found(place)
+            if found.place.startswith(("race/", "batch/")) and not in_history(self._path, found.made[0]["id"]):
+                found = replace(found, app="")  # of the example, which the app's tabs do not open
             return _html(_page(found, root_of(request), self._advised(found), self._lab(found)))
         except HTTPException as error:
             root = root_of(request)

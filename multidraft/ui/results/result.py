@@ -95,7 +95,8 @@ def experiment_result(path: Path, id: str, fits: Fits = unjudged) -> Result | No
     lanes = experiments.runs(path, id, MOST_LANES) if about["prompts"] == 1 else []
     warning = odd.warning(fits, about["card_hash"] or "", (values["prompt"] for values in found))
     facts = experiment_facts(path, about, found)
-    return _of_experiment(about, [Row.recorded(values) for values in found], lanes, facts, warning)
+    prompts = {str(values["prompt_hash"]): values["prompt"] for values in found}
+    return _of_experiment(about, [Row.recorded(values) for values in found], lanes, facts, warning, prompts)
 
 
 def experiment(path: Path, id: str) -> dict[str, Any] | None:
@@ -129,7 +130,8 @@ def _of_run(run: Run, warning: str) -> Result:
         speed = f"decoding {said} as fast as without drafters"
         if off and markup.too_noisy(off):
             told = timed_side(run.speedup, off)
-            speed += ", on a busy machine" if told else ", on a machine too busy to tell faster from slower"
+            speed += ", on a busy machine"
+            speed = speed if told else "on a machine too busy to tell whether decoding was faster or slower"
     figures = [
         (number(g.mean_accepted_tokens, 2), "tokens per round"),
         (said, "decode speed-up"),
@@ -188,6 +190,7 @@ def _of_experiment(
     lanes: Sequence[Run],
     facts: Sequence[tuple[str, str]],
     warning: str,
+    prompts: Mapping[str, str],
 ) -> Result:
     figures = [{"policy": policy, **found} for policy, found in summary.overall(rows).items()]
     figures.sort(key=lambda line: -(line["request_speedup"] or 0.0))  # as the verdict ranks them
@@ -206,7 +209,7 @@ def _of_experiment(
     many = many if on in (0, about["prompts"]) else f"{on} of {many}"
     subtitle = f"{drawn[0].upper()}{drawn[1:]}. {many}, {settings_of(about)}"
     body = markup.caption_html(left) if (left := markup.left_out(summary.short_rows(rows))) else Markup()
-    body += markup.table_of([_line(titles, line) for line in figures], figures=6, kind="md-policies", label="Policies")
+    body += markup.table_of([_line(titles, line) for line in figures], figures=7, kind="md-policies", label="Policies")
     body += _tasks(rows) if len({row.task for row in rows}) > 1 else Markup()
     if lanes:
         body += outputs_html(lanes)
@@ -223,7 +226,7 @@ def _of_experiment(
         body=body,
         facts=[*noted, *facts],
         figures=figures,
-        data={**about, "figures": figures, **summary.as_json(rows)},
+        data={**about, "figures": figures, "prompts": prompts, **summary.as_json(rows)},
         app=f"tab={kind}&{kind}={about['id']}",
         made=[about],
         warning=warning,
@@ -269,7 +272,7 @@ def _tasks(rows: Sequence[Row]) -> Markup:
         for line in summary.summarise(rows).to_dict("records")
     ]
     return markup.folded(
-        f"By task ({count(len(lines), 'row')})", markup.table_of(lines, figures=6, label="Policies by task")
+        f"By task ({count(len(lines), 'row')})", markup.table_of(lines, figures=7, label="Policies by task")
     )
 
 
@@ -280,9 +283,17 @@ def _line(titles: Mapping[str, str], line: Mapping[str, Any]) -> dict[str, str]:
         "Whole request": times(ratio_of(line, "request_speedup")),
         "Tokens per round": number(line["mean_accepted_tokens"], 2),
         "Tokens/s": number(line["tokens_per_second"], 0),
+        "Regret, rounds/prompt": _regret(line),
         "Prompts": str(line["prompts"]),
         "Finished": str(line["finished"]),
     }
+
+
+def _regret(line: Mapping[str, Any]) -> str:
+    value, low, high = (line[f"regret_rounds{end}"] for end in ("", "_low", "_high"))
+    if value is None or value != value:
+        return markup.UNKNOWN
+    return f"{value:.1f}" + (f" ({low:.1f} to {high:.1f})" if low is not None and low == low else "")
 
 
 def _bar(titles: Mapping[str, str], line: Mapping[str, Any], shown: str, marked: bool) -> Bar:

@@ -13,7 +13,8 @@ from markupsafe import Markup
 
 from drafters.errors import PolicyError, UserError
 from drafters.pool import Pool
-from multidraft.policies import POLICIES, Setting, canonical_spec, make_policy, settings_of
+from multidraft.policies import POLICIES, Policy, Setting, canonical_spec, make_policy, settings_of
+from multidraft.policies.settings import STARTS
 from multidraft.policies.titles import policy_choices, policy_title
 from multidraft.service.inputs import real_number, whole_number
 from multidraft.ui.widgets import markup
@@ -65,7 +66,7 @@ def explanation_html(spec: str, drafters: Sequence[str]) -> Markup:
     except PolicyError as error:
         wrong, _, _ = str(error).partition("; choose one of:")  # the field above it lists them
         return markup.refusal_html(markup.sentence(wrong))
-    return markup.explanation_html(policy.explanation, policy.source)
+    return markup.explanation_html(_explained(policy), policy.source)
 
 
 def explanations_html(specs: Sequence[str], drafters: Sequence[str]) -> Markup:
@@ -74,8 +75,13 @@ def explanations_html(specs: Sequence[str], drafters: Sequence[str]) -> Markup:
     for spec in specs:
         with suppress(PolicyError):
             policy = make_policy(spec, drafters)
-            found.append((policy_title(spec), policy.explanation, policy.source))
+            found.append((policy_title(spec), _explained(policy), policy.source))
     return markup.explanations_html(found) if found else Markup()
+
+
+def _explained(policy: Policy) -> str:
+    start = getattr(policy.settings, "start", None)
+    return f"{policy.explanation} Begins a query {STARTS[start]} (start={start})." if start else policy.explanation
 
 
 def settings(policy: str, drafters: Sequence[str]) -> list[Setting]:

@@ -137,8 +137,9 @@ def test_what_was_measured_leads_and_replays_add_what_was_not_run():
     played = [option("rate-hedge", 0.9), option("ucb", 0.95), option("fixed:math", 0.7, 3)]
     known = {"texts": 9, "measured": live, "errors": {"rate-hedge": 0.11, "ucb": -0.02}}
     known["request_errors"] = {"rate-hedge": 0.15, "ucb": 0.04}
-    first, end, rivals, beyond, *_, basis = sentences(found := Advice.of(PLAIN, played, **known))
+    first, end, starts, rivals, beyond, *_, basis = sentences(found := Advice.of(PLAIN, played, **known))
     assert first.startswith("Measured. For this traffic: `rate-hedge`") and "2.00× (1.9" in first and "`ucb`" in rivals
+    assert "`rate-hedge` from what past queries taught, else from the router's guess; `ucb` cold." in starts
     assert beyond.startswith(
         "Replayed on 9 recorded texts: of what was not run, `fixed:math` with drafts of up to 3 tok"
     )

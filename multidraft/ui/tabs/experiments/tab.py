@@ -161,9 +161,12 @@ class Experiments:
             if not own:
                 table = view.EXAMPLES + table
         except StorageError as error:
-            total, pages, found, table = 0, 1, [], problem_html(error)
+            total, pages, found, own, table = 0, 1, [], True, problem_html(error)
         first = page * view.PAGE + 1
-        line = caption_html(f"Experiments {first}–{first + len(found) - 1} of {total:,}") if found else ""
+        said = f"Experiments {first}–{first + len(found) - 1} of {total:,}."
+        if own and self.example:
+            said += " Recorded examples are under Kind."
+        line = caption_html(said) if found else ""
         return {
             self.list: table,
             self.range: line,

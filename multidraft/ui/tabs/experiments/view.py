@@ -61,7 +61,7 @@ def list_html(
 def _cells(path: Path, one: Mapping[str, Any], may_note: bool, done: str | None) -> list[Any]:
     name = f"{name_of(one)}, draft length {one['draft_length']}"
     policies = one["policies"]
-    ratio, said, regret = _first(path, one) if one["timed"] else (markup.UNKNOWN, "", None)
+    ratio, said, regret, first = _first(path, one) if one["timed"] else (markup.UNKNOWN, "", None, "")
     if done:
         ratio, said, regret = "running", done, None
     made = str(one["created_at"])[:16].replace("T", " ")
@@ -77,16 +77,17 @@ def _cells(path: Path, one: Mapping[str, Any], may_note: bool, done: str | None)
         ),
         template.two(one["pool"], markup.tip(one["hardware"] or "", one["hardware"] or "")),
         template.note(one["id"], one["note"] or "", may_note),
-        number(regret, 1),
+        template.two(number(regret, 1), first if regret is not None else ""),
     ]
 
 
-def _first(path: Path, one: Mapping[str, Any]) -> tuple[str, str, float | None]:
+def _first(path: Path, one: Mapping[str, Any]) -> tuple[str, str, float | None, str]:
     """The speed-up of the policy that the experiment's page puts first, its name, with how many cannot be told from it,
-    and its regret, if it is known."""
+    its regret, if it is known, and the name alone."""
     if not (found := verdict(path, one["id"])):
-        return markup.UNKNOWN, "", None
+        return markup.UNKNOWN, "", None, ""
     noisy = found.best.times_as_fast(found.plain).too_noisy
     first, level = found.clearest if noisy else found.best, len(found.level())
-    name = policy_title(first.spec) + (f", level with {count(level, 'other')}" if level and not noisy else "")
-    return first.times_as_fast(found.plain).text("×"), name, one["regret"].get(first.spec)
+    name = policy_title(first.spec)
+    said = name + (f", level with {count(level, 'other')}" if level and not noisy else "")
+    return first.times_as_fast(found.plain).text("×"), said, one["regret"].get(first.spec), name

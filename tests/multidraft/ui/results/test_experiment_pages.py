@@ -1,0 +1,49 @@
+"""Pages of batches and benchmarks: what they tell, and those of the recorded examples."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+
+from multidraft.ui.results.pages import Results
+from storage.run import Scores
+from storage.store import Store
+from tests.runs import make_round, make_run
+
+ROUNDS = [make_round(index) for index in range(3)]
+
+
+def test_a_recorded_example_is_compared_with_the_history_but_not_opened_in_the_app(tmp_path: Path) -> None:
+    own, recorded = tmp_path / "own.db", tmp_path / "recorded.db"
+    with Store(recorded) as store:
+        for number in range(6):
+            store.add(make_run(prompt=f"p{number}", rounds=ROUNDS, batch_id="a", source="batch", version="1"))
+    with Store(own) as store:
+        for number in range(6):
+            store.add(make_run(prompt=f"p{number}", rounds=ROUNDS, batch_id="mine", source="batch", version="2"))
+    browser = TestClient(Starlette(routes=Results(own, lambda: recorded).routes()))
+    page = browser.get("/result/comparison/a/mine").text
+    assert "version (1 → 2)" in page and page.count('<a href="../../run/') == 6, "numbers of runs are the history's"
+    found = browser.get("/result/comparison/a/mine.json").json()["prompts"]
+    assert [line["prompt"] for line in found] == [f"p{number}" for number in range(6)]
+    assert "Open in the app" not in browser.get("/result/batch/a").text
+    assert "Open in the app" in browser.get("/result/batch/mine").text
+
+
+def test_a_page_tells_regret_and_what_queries_began_with(tmp_path: Path) -> None:
+    with Store(tmp_path / "runs.db") as store:
+        for number in range(6):
+            for policy in ("ucb", "rate-hedge"):
+                run = make_run(prompt=f"p{number}", policy=policy, rounds=ROUNDS, batch_id="a", source="batch")
+                store.add(replace(run, scores=Scores(regret_rounds=number - 2.0)))
+    browser = TestClient(Starlette(routes=Results(tmp_path / "runs.db").routes()))
+    page = browser.get("/result/batch/a").text
+    assert ">Regret, rounds/prompt</th>" in page and re.search(r">0.5 \(-[\d.]+ to 2.\d\)</td>", page)
+    assert "rate-hedge from what past queries taught, else from the router&#39;s guess" in page and "ucb cold" in page
+    data = browser.get("/result/batch/a.json").json()
+    assert sorted(data["prompts"].values()) == [f"p{n}" for n in range(6)]
+    assert data["rows"][0]["prompt"] in data["prompts"]
