@@ -40,6 +40,12 @@ def fit(rows: Sequence[tuple[float, ...]], units: int) -> np.ndarray:
     return coefficients
 
 
+def stalled(forwards: Sequence[tuple[float, float]]) -> float:
+    """Seconds of hiccups: what single forwards took beyond ``OUTLIER`` times the median."""
+    seconds = np.array([seconds for _, seconds in forwards])
+    return float(np.maximum(seconds - OUTLIER * np.median(seconds), 0.0).sum()) if len(seconds) else 0.0
+
+
 def uncertainty(forwards: Sequence[tuple[float, float]], blocks: int = BLOCKS) -> float | None:
     """How far the sum of measured times may be off, because other work on the machine slows it down or lets it go:
     half the width of its 95 % interval ÷ the sum.

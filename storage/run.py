@@ -19,7 +19,7 @@ from drafters.base import Acceptances
 from drafters.sampling import SamplingParams
 from drafters.traffic import Lesson
 from storage import figures
-from storage.clock import FEWEST_BLOCKS, uncertainty
+from storage.clock import FEWEST_BLOCKS, stalled, uncertainty
 from storage.records import PHASES, Generation
 
 Source = Literal["play", "race", "batch", "bench", "api", "command", "vllm", "spec-bench", "specdec_bench", "aiperf"]
@@ -224,6 +224,7 @@ class Run:
         off = self.generation.uncertainty
         if off is None:  # in few rounds the machine was as noisy as during the baseline, for as long as they took
             off = base.uncertainty * math.sqrt(max(base.decode_seconds(base.tokens) / seconds, 1.0))
+            off = math.hypot(off, stalled(self.generation.forwards) / seconds)
         return math.hypot(off, base.uncertainty)
 
     def to_json(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from multidraft.bench.action import MOST_PROMPTS, listed
 from multidraft.bench.comparison import ALIKE, NO_DIFFERENCE, SETTLED, TOO_FEW, Comparison, Paired
-from multidraft.bench.table import NOTHING, count, percent
+from multidraft.bench.table import NOTHING, count
 from multidraft.bench.verdict import MOST_NAMED
 from multidraft.bench.verdict_tables import Table, times
 from storage.figures import FEWEST_TO_TELL
@@ -144,10 +144,6 @@ def _conclusion(pair: Paired) -> str:
     clock = f"decoding is {times(pair.decode)} and whole requests are {times(pair.request)} as fast"
     if pair.said == TOO_FEW:
         return f"{pair.name}: {pair.on}, and to call one faster takes {FEWEST_TO_TELL}; by the clock {clock} so far."
-    fewer = 1 - 1 / pair.rounds.value
-    calls = (
-        f"{percent(abs(fewer))} {'less' if fewer > 0 else 'more'} often than" if abs(fewer) >= 0.005 else "as often as"
-    )
     speeds = f"by the clock {clock}"
     if pair.relative:
         a, b = (f"{ratio.value:.2f}×" if ratio else NOTHING for ratio in pair.speedups)
@@ -155,7 +151,8 @@ def _conclusion(pair: Paired) -> str:
     verdict = pair.verdict
     if pair.said in SETTLED:
         verdict = f"B has the {verdict}" if pair.relative else f"B is {verdict}"
-    said = f"{pair.name}: {verdict}; {speeds}; B called the target {calls} A, {pair.on}."
+    calls = f"each call of the target wrote {times(pair.rounds)} as many tokens in B as in A"
+    said = f"{pair.name}: {verdict}; {speeds}; {calls}, {pair.on}."
     if pair.said != NO_DIFFERENCE:
         return said
     said += " These prompts cannot tell which is better."

@@ -65,6 +65,16 @@ def test_a_stall_makes_a_sum_uncertain():
     assert uncertainty([*quiet, (0.0, 200.0)]) > 1.0
 
 
+def test_a_stall_makes_a_short_run_uncertain():
+    even = [make_round(index, verify_seconds=0.006) for index in range(8)]
+    stalled = [*even[:-1], replace(even[-1], verify_seconds=0.04)]
+    calm, hit = (
+        make_run(rounds=rounds, baseline=Baseline("prefix", 24, 0.005, 0.002, 0.02)).speedup_uncertainty
+        for rounds in (even, stalled)
+    )
+    assert calm and hit and calm < 0.05 and hit > 0.15
+
+
 def test_a_speedup_is_as_uncertain_as_both_sides():
     run = make_run(baseline=Baseline("answer", 9, 0.01, 0.0, 0.03))
     rounds = [replace(run.generation.rounds[0], nodes=0, verify_seconds=s) for s in (1.0, 1.1) * 8]

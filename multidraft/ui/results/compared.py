@@ -136,7 +136,7 @@ def _of_comparison(
     differs = ", ".join(f"{name} {other} against {one}" for name, one, other in found.differs) or "made alike"
     title = f"{a['suite'] if a['suite'] and a['suite'] == b['suite'] else 'B against A'}: {differs}"
     bars = [
-        Bar(p.specs[-1], _title(p), p.judged.value, p.judged.low, p.judged.high, f"{p.judged.value:.2f}×", p.verdict)
+        Bar(p.specs[-1], _title(p), p.judged.value, p.judged.low, p.judged.high, p.judged.text("×"), p.verdict)
         for p in found.pairs
     ]
     what = "Request speed-up, B over A" if first.relative else "Requests by the clock, B over A"

@@ -62,10 +62,13 @@ def ratios(title: str, subtitle: str, found: Sequence[Bar], foot: str, sides: tu
     for y, bar in lines:
         low, high = (None if end is None else max(1 - reach, min(1 + reach, end)) for end in (bar.low, bar.high))
         inside = Bar(bar.policy, bar.name, max(1 - reach, min(1 + reach, bar.value)), low, high)
-        _interval(picture, inside, middle - scale, scale, y + step * 0.48)
+        ends = tuple(end is not None and abs(end - 1) <= reach for end in (bar.low, bar.high))
+        _interval(picture, inside, middle - scale, scale, y + step * 0.48, ends)
         picture.box(middle + (inside.value - 1) * scale - 8, y + step * 0.48 - 8, 16, 16, policy_colour(bar.policy))
-        picture.text(right + 14, y + step * 0.45, bar.shown, 24, bold=True)
-        picture.text(right + 14, y + step * 0.85, bar.said, 18, colour="faint", width=WIDTH - MARGIN - right - 14)
+        room = WIDTH - MARGIN - right - 14
+        size = 24 if fits(bar.shown, 24, room, bold=True) else 20
+        picture.text(right + 14, y + step * 0.45, bar.shown, size, bold=True, width=room)
+        picture.text(right + 14, y + step * 0.85, bar.said, 18, colour="faint", width=room)
     below = _TOP + step * len(lines) + 28
     tick = next((tick for tick in TICKS if reach / tick < 3.5), 1.0)
     for place in range(-3, 4):
@@ -143,10 +146,14 @@ def _begun(title: str, subtitle: str, foot: str) -> Picture:
     return picture
 
 
-def _interval(picture: Picture, bar: Bar, left: float, scale: float, y: float) -> None:
+def _interval(
+    picture: Picture, bar: Bar, left: float, scale: float, y: float, ends: Sequence[bool] = (True, True)
+) -> None:
+    """An interval; an end that lies outside the picture has no cap."""
     if bar.low is None or bar.high is None:
         return
     x, end = left + bar.low * scale, left + bar.high * scale
     picture.box(x, y - 1.5, end - x, 3, "ink")
-    for edge in (x, end):
-        picture.box(edge - 1.5, y - 8, 3, 16, "ink")
+    for edge, inside in zip((x, end), ends, strict=True):
+        if inside:
+            picture.box(edge - 1.5, y - 8, 3, 16, "ink")

@@ -57,7 +57,10 @@ def test_a_difference_is_found_and_what_differs_is_named() -> None:
     assert first.startswith(
         "`ucb`: B has the higher speed-up; the speed-up of whole requests is 2.46× in B and 1.98× in A, 1.24×"
     )
-    assert first.endswith("as high; B called the target 4 % less often than A, on 8 prompts that both ran.")
+    assert first.endswith(
+        "as high; each call of the target wrote 1.05× (1.03–1.08) as many tokens in B as in A, on 8 prompts that both "
+        "ran."
+    )
     assert differs == "They differ in version (1 → 2)." and "no significant difference" in machine
 
 
@@ -66,7 +69,7 @@ def test_where_the_rounds_are_the_same_only_time_can_differ() -> None:
     overall, same, first, *more = sentences(found)
     assert overall == "Version 2 is better for `ucb`. What to do: take version 2, if a repetition finds the same."
     assert same.startswith("Under `ucb` both made the same rounds on every prompt. What differs is time: ")
-    assert "B called the target as often as A" in first and "timed" not in "".join(more)
+    assert "wrote 1.00× (1.00–1.00) as many tokens" in first and "timed" not in "".join(more)
     assert more[-2].startswith("Prompts seen before: the pool had already learnt from 8 of these 8 when `ucb` ran in B")
 
 
