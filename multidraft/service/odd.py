@@ -7,8 +7,8 @@ from itertools import islice
 from textwrap import shorten
 
 ODD = (
-    "The prompt looks unlike the tasks of this pool: its answer may make no sense, though its speed is measured "
-    "all the same."
+    "The prompt looks unlike the tasks of this pool: its answer may make no sense, and nonsense can be easy to guess, "
+    "so its figures tell little."
 )
 """What is said of an answer of a target that knows certain tasks only, to a prompt of none of them."""
 
@@ -57,8 +57,8 @@ def warning(fits: Fits, card_hash: str, prompts: Iterable[str]) -> str:
     named = ", ".join(f"“{shorten(prompt, 40, placeholder='…')}”" for prompt in odd[:MOST_NAMED])
     more = f" and {len(odd) - MOST_NAMED} more" if odd[MOST_NAMED:] else ""
     return (
-        f"{of} {look} unlike the tasks of this pool: {answers} may make no sense, though speeds are measured all the "
-        f"same. {'It is' if len(odd) == 1 else 'They are'} {named}{more}."
+        f"{of} {look} unlike the tasks of this pool: {answers} may make no sense, and nonsense can be easy to "
+        f"guess. {'It is' if len(odd) == 1 else 'They are'} {named}{more}."
     )
 
 

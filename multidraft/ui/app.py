@@ -208,9 +208,10 @@ def _build(workbench: Workbench, loader: PoolLoader, verdicts: Verdicts, may_imp
             play = Play(workbench)
             play.build(page, line)
             line.look_after(play.restored)
-        with gr.Tab("Race", id="race"):
+        with gr.Tab("Race", id="race") as tab:
             race = Race(workbench)
             race.build(page, line)
+            race.follows_prompt_of(tab, play.prompt)
             play.sends_to([race.prompt, race.lanes[2], *race.settings])
         with gr.Tab("Batch", id="batch"):
             Batch(workbench, verdicts).build(page, line)

@@ -65,10 +65,10 @@ def ratios(title: str, subtitle: str, found: Sequence[Bar], foot: str, sides: tu
         ends = tuple(end is not None and abs(end - 1) <= reach for end in (bar.low, bar.high))
         _interval(picture, inside, middle - scale, scale, y + step * 0.48, ends)
         picture.box(middle + (inside.value - 1) * scale - 8, y + step * 0.48 - 8, 16, 16, policy_colour(bar.policy))
-        room = WIDTH - MARGIN - right - 14
-        size = 24 if fits(bar.shown, 24, room, bold=True) else 20
-        picture.text(right + 14, y + step * 0.45, bar.shown, size, bold=True, width=room)
-        picture.text(right + 14, y + step * 0.85, bar.said, 18, colour="faint", width=room)
+        wide = WIDTH - MARGIN - right - 14
+        size = 24 if fits(bar.shown, 24, wide, bold=True) else 20
+        picture.text(right + 14, y + step * 0.45, bar.shown, size, bold=True, width=wide)
+        picture.text(right + 14, y + step * 0.85, bar.said, 18, colour="faint", width=wide)
     below = _TOP + step * len(lines) + 28
     tick = next((tick for tick in TICKS if reach / tick < 3.5), 1.0)
     for place in range(-3, 4):

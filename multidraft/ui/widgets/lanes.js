@@ -177,7 +177,7 @@ function load(data) {
   total = ready ? data.seconds : 0;
   if (data?.speed && !picked) for (const input of speeds) input.checked = Number(input.value) === data.speed;
   now = 0;
-  stage.classList.remove("md-played");
+  stage.classList.toggle("md-played", !ready);
   track.replaceChildren();
   track.classList.toggle("md-unplaced", ready && !data.lanes.some((lane) => lane.place));
   lanes = data?.lanes?.map(makeLane) ?? [];

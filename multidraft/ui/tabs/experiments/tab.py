@@ -71,7 +71,11 @@ class Experiments:
         gr.HTML(heading_html("Results", about), js_on_load=None)
         with gr.Row(elem_classes="md-filters"):
             words: Any = gr.Textbox(
-                label="Search prompts, suites, policies, notes …", min_width=260, max_lines=1, elem_id="sought-words"
+                label="Search",
+                placeholder="prompts, suites, policies, notes …",
+                min_width=260,
+                max_lines=1,
+                elem_id="sought-words",
             )
             kind = gr.Dropdown([(title, kind) for kind, title in KINDS.items()], value="", label="Kind", min_width=160)
             version = gr.Dropdown(

@@ -279,7 +279,9 @@ class Play(controls.PromptTab):
     def _parts(self, job: RunJob, generation: Generation, output: str, *, ended: bool) -> Updates:
         return {
             self.status: self._status(job, ended),
-            self.tiles: view.tiles_html(replace(job.run, generation=generation), job.measurement.differences),
+            self.tiles: view.tiles_html(
+                replace(job.run, generation=generation), job.measurement.differences, ended=ended
+            ),
             self.output: output,
             self.legend: tokens.legend_html(generation.drafters, generation.drafter_shares),
         }

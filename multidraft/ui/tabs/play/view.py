@@ -88,12 +88,15 @@ def _scoring(job: Measurement, counts: str) -> str:
     return f"Decoded: {counts}. Checking them{' and finding the best drafter in hindsight' if job.compared else ''} …"
 
 
-def tiles_html(run: Run | None = None, differences: Sequence[Difference] | None = None) -> Markup:
+def tiles_html(
+    run: Run | None = None, differences: Sequence[Difference] | None = None, *, ended: bool = True
+) -> Markup:
     """Mean accepted tokens and acceptance rate, which no clock changes, then speed-up and speed (dashes before the
     first round), and their basis.
 
     Args:
         differences: where a greedy output differs from the target's own choice, if that was examined.
+        ended: whether nothing is timed any more.
     """
     g = run.generation if run and run.generation.rounds else None
     rate = g.tokens_per_second if g else None
@@ -106,7 +109,7 @@ def tiles_html(run: Run | None = None, differences: Sequence[Difference] | None 
     if faster and off and markup.too_noisy(off):
         # Short, in words of known width: the tile must not grow when the run ends.
         side = timed_side(faster, off)
-        shown, request = (SIDES[side], "") if side else (markup.UNKNOWN, "cannot tell: ")
+        shown, request = (SIDES[side], "busy machine: ") if side else (markup.UNKNOWN, "cannot tell: ")
         request += markup.speedup_text(faster, off)
     drafted = g is not None and any(r.drafted for r in g.rounds)
     saved = f"{len(g.token_ids) - len(g.rounds):,} of {len(g.token_ids):,} calls saved" if g else "autoregressive: 1"
@@ -132,7 +135,12 @@ def tiles_html(run: Run | None = None, differences: Sequence[Difference] | None 
             "timed once more, round for round, since the page that shows it may slow it down. Answers of fewer than "
             f"{FEWEST_TOKENS} tokens have none",
         ),
-        ("Speed", number(rate, 0 if rate and rate >= 100 else 1), "tokens/s", "Emitted tokens per second of decoding"),
+        (
+            "Speed",
+            number(rate, 0 if rate and rate >= 100 else 1),
+            "tokens/s" if ended else "tokens/s so far",
+            "Emitted tokens per second of decoding",
+        ),
     ]
     if run is None or run.baseline is None:
         return markup.tiles_html(tiles) + markup.note_html(f"{_how(None)}.")
@@ -160,11 +168,21 @@ def _outcome(run: Run, differences: Sequence[Difference] | None) -> str:
     if run.speedup and run.speedup_uncertainty:
         side = timed_side(run.speedup, run.speedup_uncertainty)
         said += {
-            1: "",
+            1: _where_time_goes(run),
             0: " Whether it was faster too, the noise of the machine hides.",
             -1: " Slower all the same: drafts take time too, and too few tokens were accepted.",
         }[side]
     return said
+
+
+def _where_time_goes(run: Run) -> str:
+    """Why the speed-up is less than the calls saved promise."""
+    g = run.generation
+    verify, draft = (sum(getattr(r, f"{phase}_seconds") for r in g.rounds) / g.seconds for phase in ("verify", "draft"))
+    return (
+        f" Of the time {percent(verify)} went into these calls, of which each checks guesses and so takes longer than "
+        f"one for a single token, and {percent(draft)} into guessing."
+    )
 
 
 def _details(run: Run, baseline: Baseline, differences: Sequence[Difference] | None) -> str:

@@ -15,7 +15,7 @@ from multidraft.policies.titles import DEFAULT_POLICY
 from multidraft.service.race import FEWEST, MOST, RaceJob, State
 from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.widgets import controls, lanes, markup, policy_fields, tokens
-from multidraft.ui.widgets.events import LAST, PRIVATE, Updates, forget_refusal, scroll_down_to
+from multidraft.ui.widgets.events import LAST, PRIVATE, QUICK, Updates, forget_refusal, scroll_down_to
 from multidraft.ui.widgets.jobs import AddressedJobs
 from multidraft.ui.widgets.markup import (
     ended_html,
@@ -90,6 +90,15 @@ class Race(controls.PromptTab):
             [self.settings[0], self.stage],
             [self.prompt, *self.examples.components, *self.lanes, *self.settings, self.legend],
         )
+
+    def follows_prompt_of(self, tab: gr.Tab, prompt: gr.Textbox) -> None:
+        """When ``tab`` is opened, take over the prompt of another one, as long as neither a race nor a prompt of its
+        own stands here."""
+
+        def taken(theirs: str, own: str, id: str) -> Any:
+            return gr.skip() if id or not theirs.strip() or self.task_of(own) is None else theirs
+
+        tab.select(taken, [prompt, self.prompt, self.buttons.id], self.prompt, **QUICK)
 
     def follow(self, max_new_tokens: float | None, stage: Any) -> Updates:
         """What depends on the pool, for the present one; what was chosen stays, and so does a race's legend."""
@@ -223,7 +232,7 @@ def _figures(place: int, run: Run) -> dict[str, str]:
 
 def _progress_html(race: RaceJob) -> Markup:
     lane, measurement, done = race.lane, race.measurement, len(race.runs)
-    doing, now, share = "is next …", "", 0.0
+    doing, now, share = "next …", "", 0.0
     if race.ahead and (measurement is None or measurement.phase == "done"):
         doing = f"waiting for the device, {markup.place(race.ahead, race.wait_seconds)}. Stop leaves the queue."
     elif measurement and lane not in race.runs:
