@@ -58,6 +58,19 @@ def clock(page: Page) -> float:
     return float(page.locator("#race-stage .md-race-clock").inner_text().split()[0])
 
 
+def test_the_prompt_comes_from_play_until_there_is_one_here(page: Page) -> None:
+    page.locator("#prompt textarea").fill("a prompt of my own")
+    page.get_by_role("tab", name="Race").click()
+    field = page.locator("#race-prompt textarea")
+    expect(field).to_have_value("a prompt of my own")
+    field.fill("another one")
+    page.get_by_role("tab", name="Play").click()
+    page.locator("#prompt textarea").fill("a third")
+    page.get_by_role("tab", name="Race").click()
+    page.wait_for_timeout(500)
+    expect(field).to_have_value("another one")
+
+
 def test_a_race_of_two_lanes(page: Page) -> None:
     two_lanes(page)
     page.locator("#race-stage").get_by_label("1/10×").check(force=True)

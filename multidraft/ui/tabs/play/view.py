@@ -180,8 +180,7 @@ def _where_time_goes(run: Run) -> str:
     g = run.generation
     verify, draft = (sum(getattr(r, f"{phase}_seconds") for r in g.rounds) / g.seconds for phase in ("verify", "draft"))
     return (
-        f" Of the time {percent(verify)} went into these calls, of which each checks guesses and so takes longer than "
-        f"one for a single token, and {percent(draft)} into guessing."
+        f" Time: {percent(verify)} in these calls (checking guesses makes them longer), {percent(draft)} in guessing."
     )
 
 

@@ -222,14 +222,18 @@ def test_the_longest_outcome_fits_the_room_kept_for_it(make_generation, monkeypa
     assert len(outcome.removeprefix('<p class="md-note">').removesuffix("</p>")) < 200
 
 
-@pytest.mark.parametrize(("rate", "said"), [(1, ""), (1000, "Slower all the same: drafts take time too")])
-def test_the_outcome_says_where_drafts_did_not_pay(make_generation, monkeypatch, rate: int, said: str) -> None:
+@pytest.mark.parametrize(
+    ("rate", "said"), [(1, " % in guessing."), (1000, "Slower all the same: drafts take time too")]
+)
+def test_the_outcome_says_where_the_time_went_or_that_drafts_did_not_pay(
+    make_generation, monkeypatch, rate: int, said: str
+) -> None:
     for module in (figures, view):
         monkeypatch.setattr(module, "FEWEST_TOKENS", 1)
     monkeypatch.setattr(type(make_generation()), "uncertainty", 0.01)
     html = tiles(make_generation(status="stopped"), [], baseline=Baseline("answer", 6, 1 / rate, 0.0, 0.01))
     outcome = unescape(html).partition("</dl>")[2].partition("<details")[0]
-    assert "the text is the same" in outcome and said in outcome and ("Slower" in outcome) == bool(said)
+    assert "the text is the same" in outcome and said in outcome and ("Slower" in outcome) == (rate == 1000)
 
 
 def test_an_answer_that_repeats_itself_is_told_from_one_that_makes_sense(make_generation) -> None:
