@@ -164,7 +164,7 @@ def test_choosing_a_policy_explains_it(page: Page) -> None:
     before = page.locator("#explanation").inner_text()
     choose_policy(page, "UCB · ucb")
     expect(page.locator("#explanation")).to_contain_text("MetaSD Alg. 2")
-    assert page.locator("#explanation").inner_text() != before
+    expect(page.locator("#explanation")).not_to_have_text(before)
 
 
 def test_a_deterministic_policy_shows_the_arms_it_played(page: Page) -> None:

@@ -66,7 +66,8 @@ def explanation_html(spec: str, drafters: Sequence[str]) -> Markup:
     except PolicyError as error:
         wrong, _, _ = str(error).partition("; choose one of:")  # the field above it lists them
         return markup.refusal_html(markup.sentence(wrong))
-    return markup.explanation_html(_explained(policy), policy.source)
+    first, _, rest = _explained(policy).partition(". ")
+    return markup.explanation_html(f"{first.removesuffix('.')}.", rest, policy.source)
 
 
 def explanations_html(specs: Sequence[str], drafters: Sequence[str]) -> Markup:
