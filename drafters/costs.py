@@ -197,7 +197,8 @@ class CostMeter:
                 self.chances[arm] = Line.MEMORY * self.chances[arm] + min(vain + 1, length - drafted + vain)
                 self.overran[arm] = Line.MEMORY * self.overran[arm] + vain
             unread, step = self.unread.tokens[arm], self.steps[arm]
-            if unread <= NEXT_TO_NOTHING:
+            too_dear = step.weight > 0 and draft_seconds < Line.FASTER * step.at(drafted)  # reading included
+            if unread <= NEXT_TO_NOTHING or too_dear:
                 step.clock(drafted, draft_seconds)
             elif step.weight:
                 self.reads[arm].add(unread, max(draft_seconds - step.at(drafted), 0.0))

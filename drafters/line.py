@@ -29,19 +29,29 @@ class Line:
     """Weight of a measurement one later."""
     OUTLIER: ClassVar[float] = 3.0
     DISTURBED: ClassVar[float] = 0.5
+    FASTER: ClassVar[float] = 0.8
 
     def clock(self, units: float, seconds: float) -> None:
         """Count the measured time of a piece of work, which whatever else the machine does can only lengthen.
 
         So one of less than ``DISTURBED`` of the least that a line through the mean allows shows that those before were
-        measured at a bad time: together they then count as one of its own speed.
+        measured at a bad time: together they then count as one of its own speed. After one of less than ``FASTER`` of
+        what is expected, those before count the less, the less it is.
         """
         share = min(units * self.weight / self.x, 1.0) if self.x else 1.0
-        if self.weight and seconds < self.DISTURBED * share * self.mean:
+        least = share * self.mean if self.weight else 0.0
+        expected = self.at(units) if share == 1.0 and self.weight else least
+        if seconds < self.DISTURBED * least:
             scale, level = 1.0 / self.weight, seconds / self.at(units)
             self.weight, self.x, self.xx = 1.0, scale * self.x, scale * self.xx
             self.y, self.xy = scale * level * self.y, scale * level * self.xy
+        elif seconds < self.FASTER * expected:
+            self._fade(seconds / expected)
         self.add(units, seconds)
+
+    def _fade(self, share: float) -> None:
+        sums = self.weight, self.x, self.y, self.xx, self.xy
+        self.weight, self.x, self.y, self.xx, self.xy = (share * each for each in sums)
 
     def add(self, units: float, seconds: float) -> None:
         """Count a measurement."""

@@ -34,6 +34,10 @@ SPAN = 32
 """Positions that are evaluated at most. Whatever is older tells little of what comes next, and costs as much."""
 REFRESH = 8
 """Every so many rounds costs are read anew, as they change slowly, and where no draft pays it looks for one."""
+LONG_AFTER = 2
+"""So many drafts in turn that were accepted whole, and shorter than the longest, call for a longest one: without long
+drafts nothing would tell that what they cost was measured at a bad time. A further one takes ``RETRY_GROWTH`` times as
+many."""
 RETRY_GROWTH = 4
 """Where drafting seems not to pay it is tried all the same, first after ``REFRESH`` rounds; by how much longer it takes
 from try to try. The first round of a text alone is one: nothing else would tell that costs measured at a bad time are
@@ -115,7 +119,8 @@ class RateHedge(Policy):
         self.arm, self.length, self.rate, self.seconds = 0, 0, 0.0, 0.0
         self.elapsed, self.evaluating, self.emitted, self.written = 0.0, 0.0, 0, 0
         self.undrafted, self.wakes, self.retry_after = 0, 0, 0
-        self.probing, self.paused = False, False
+        self.whole, self.long_after = 0, LONG_AFTER
+        self.probing, self.trying_long, self.paused = False, False, False
         self.readers: Sequence[int] = range(self.arm_count)
         self._read_costs()
         self.likeness: Likeness | None = None
@@ -229,6 +234,9 @@ class RateHedge(Policy):
             self.probing = False
             self.rate, self.seconds, self.length = 1.0 / self.plain, self.plain, 0
             return NO_DRAFTER
+        self.trying_long = self.alone and column + 1 < self.longest and self.whole >= self.long_after
+        if self.trying_long or (self.probing and self.t):
+            column = self.longest - 1
         self.arm, self.length, self.seconds = arm, column + 1, float(seconds[arm, column])
         return arm
 
@@ -290,12 +298,17 @@ class RateHedge(Policy):
             self._evaluated(feedback.gamma)
         self.written += emitted
         self.typical += emitted / (GUESS_TOKENS + self.written) * (self.belief - self.typical)
-        if self.t % REFRESH == 0 or self.probing or rested:
+        if self.t % REFRESH == 0 or self.probing or self.trying_long or rested:
             self._read_costs()
         self._conclude()
 
     def _count_draft(self, arm: int, drafted: int, accepted: int, length: int) -> None:
         """Count a draft; one that ended before the ``length`` asked for counts as refused there."""
+        self.whole = self.whole + 1 if accepted == length and not self.trying_long else 0
+        if self.trying_long:
+            self.long_after *= RETRY_GROWTH
+        elif length == self.longest:
+            self.long_after = LONG_AFTER
         self.silent[:, arm] += 1, not drafted
         if not drafted:
             self._price()

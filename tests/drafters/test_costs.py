@@ -126,6 +126,16 @@ def test_what_takes_longer_with_more_than_two_tokens_to_read_is_the_reading():
     assert meter.unread.tokens == [1, 1, 1] and meter.reads[0].weight == 1.0
 
 
+def test_a_draft_that_with_its_reading_was_fast_tells_that_drafts_were_measured_at_a_bad_time():
+    meter = CostMeter(2)
+    for _ in range(5):
+        meter.played(0, 4, 4, 4.0, 1.0, 1)
+    for _ in range(3):
+        meter.played(1, 4, 4, 0.1, 1.0, 2)
+    meter.played(0, 4, 4, 0.5, 1.0, 1)  # six tokens unread
+    assert meter.reads[0].weight == 0.0 and meter.costs(4).draft_step[0] < 0.3
+
+
 def test_what_is_measured_of_one_drafter_is_measured_of_all_of_its_shape():
     meter = CostMeter(3, ["lm", "lookup", "lm"])
     meter.played(0, 4, 4, 0.8, 1.0, 1)  # drafted a whole draft

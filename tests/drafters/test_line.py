@@ -45,6 +45,19 @@ def test_a_fast_measurement_tells_that_those_before_were_disturbed():
     assert line.at(1) == pytest.approx(1.07, abs=0.02)
 
 
+def test_long_work_that_is_fast_makes_those_before_count_less():
+    disturbed = [(8.0, 10.0), (1.0, 1.0)] * 10
+    line, other = line_through(*disturbed), line_through(*disturbed)
+    for _ in range(3):
+        line.clock(12.0, 3.75)
+        other.add(12.0, 3.75)
+    assert line.at(12) < 0.6 * other.at(12)
+    even = line_through(*[(8.0, 1.0), (8.0, 1.1)] * 10)
+    before = even.weight
+    even.clock(8.0, 0.95)
+    assert even.weight == pytest.approx(0.98 * before + 1.0), "what is a little faster is chance"
+
+
 def test_fewer_units_may_take_less():
     line = Line()
     for _ in range(20):
@@ -68,7 +81,8 @@ def line_through(*points):
         ([(1, 5.0), (2, 5.5)], 4.5, 0.5),
         ([(1, 5.0), (3, 4.0)], (0.98 * 5 + 4) / 1.98, 0.0),  # more work never takes less
         ([(1, 2.0), (3, 12.0)], 0.0, (0.98 * 2 + 12) / (0.98 + 3)),  # nor no work a negative time
-        ([(0, 4.0), (0, 3.0)], (0.98 * 4 + 3) / 1.98, 0.0),
+        ([(0, 4.0), (0, 3.5)], (0.98 * 4 + 3.5) / 1.98, 0.0),
+        ([(0, 4.0), (0, 3.0)], (0.98 * 0.75 * 4 + 3) / (0.98 * 0.75 + 1), 0.0),  # much faster than expected
     ],
 )
 def test_a_line_through_two_measurements_by_hand(points, fixed, per_unit):
@@ -98,7 +112,9 @@ def test_from_the_fifth_measurement_on_one_counts_as_three_times_the_expected_at
 )
 def test_a_measurement_of_less_than_half_the_least_makes_those_before_one_of_its_own_speed(units, seconds, together):
     line = line_through((1, 4.0), (3, 8.0), (units, seconds))  # 2 + 2 a unit
-    assert line.weight == pytest.approx(0.98 * (1.0 if together else 1.98) + 1.0)
+    expected = 8.0 if units == 3 else (0.98 * 4.0 + 8.0) / (0.98 + 3.0)  # of one unit the least is expected
+    older = 1.0 if together else 1.98 * seconds / expected
+    assert line.weight == pytest.approx(0.98 * older + 1.0)
     if together:  # scaled to the newest, with which they lie on one line
         level = seconds / (2.0 + 2.0 * units)
         assert (line.fixed, line.per_unit) == (pytest.approx(2.0 * level), pytest.approx(2.0 * level))

@@ -34,6 +34,7 @@ CONSTANTS: Mapping[str, tuple[float, float]] = {
     "UNKNOWN": (0.5, 0.7),
     "SPAN": (16, 64),
     "REFRESH": (4, 16),
+    "LONG_AFTER": (1, 4),
     "RETRY_GROWTH": (2, 8),
     "ALONE": (0.1, 1.0),
     "STRETCH": (16, 32),

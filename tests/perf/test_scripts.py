@@ -23,6 +23,7 @@ from tests.browser.test_endpoints import elsewhere
 from tests.perf import (
     commits,
     dashboard,
+    disturbed,
     forwards,
     graphs,
     lookups,
@@ -50,6 +51,15 @@ def test_forwards(pool_card: Path, capsys: pytest.CaptureFixture[str], monkeypat
     forwards.main(["--pool", str(pool_card), "--drafter", "near", "--prompt", "abc abd"])
     printed = capsys.readouterr().out
     assert printed.count("| ONNX Runtime |") == 2 and "| fixed:near |" in printed
+
+
+def test_disturbed(pool_card: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    suite = tmp_path / "suite.txt"
+    suite.write_text("abc abd\n")
+    options = ["--pool", str(pool_card), "--suite", str(suite), "--policy", "rate-hedge", "--draft-length", "4"]
+    disturbed.main(options)
+    printed = capsys.readouterr().out
+    assert "| nothing | 1 | 1.00 | 1.00 |" in printed and printed.count("| drafts and verification |") == 3
 
 
 def test_graphs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -153,6 +153,20 @@ def test_costs_of_a_bad_time_do_not_end_drafting_for_good():
     assert NO_DRAFTER not in arms[2:]
 
 
+def test_drafts_accepted_whole_are_followed_by_a_longest_one_less_and_less_often():
+    """Long verifications seem dear, so drafts are short; only a long one can tell that they are not."""
+    costs = Costs(np.array([0.1]), np.zeros(1), np.array([1.0, 1.1, 2.6, 4.1, 5.6]))
+    policy, lengths = policy_with(costs, arms=1, spec="rate-hedge:memory=1"), []
+    for _ in range(12):
+        policy.select()
+        length = policy.draft_length(K)
+        lengths.append(length)
+        policy.update(Feedback(0, length, length, length + 1, length))
+    assert lengths == [1, 1, K, *[1] * 8, K]
+    policy.update(Feedback(0, 1, 0, 1, 1))
+    assert policy.whole == 0, "a refusal starts the count anew"
+
+
 def test_a_good_drafter_that_is_slow_loses_to_a_fair_one_that_is_fast():
     costs = Costs(np.array([0.5, 0.02]), np.zeros(2), np.ones(K + 1))
     policy = policy_with(costs)
