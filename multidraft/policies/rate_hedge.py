@@ -218,6 +218,7 @@ class RateHedge(Policy):
 
     def select(self) -> int:
         self.paused = self.context.costs is not None and not self.context.costs.drafts
+        self.trying_long = False
         if self.asleep:
             if self.paused:
                 return NO_DRAFTER

@@ -20,7 +20,7 @@ from multidraft.ui.results.drawing import Bar
 from multidraft.ui.results.result import Result, experiment, name_of, place_of, short
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.markup import number
-from storage import experiments
+from storage import experiments, queries
 from storage.figures import Ratio, too_noisy
 from storage.kept import kept
 
@@ -57,7 +57,7 @@ def comparison_result(path: Path, first: str, second: str, example: Path | None 
         for name, value in experiment_facts(place, one, runs)
     ]
     lines = _lines(found, prompts, (a, b))
-    linked = [place == path for place in paths]  # numbers of runs are those of the history
+    linked = [place == path or not queries.count(path) for place in paths]  # else the number is that of another run
     return _of_comparison(found, about_a, about_b, _prompts(lines, prompts, linked), _data(lines, prompts), facts)
 
 

@@ -109,7 +109,7 @@ def tiles_html(
     if faster and off and markup.too_noisy(off):
         # Short, in words of known width: the tile must not grow when the run ends.
         side = timed_side(faster, off)
-        shown, request = (SIDES[side], "busy machine: ") if side else (markup.UNKNOWN, "cannot tell: ")
+        shown, request = (SIDES[side], "noisy: ") if side else (markup.UNKNOWN, "cannot tell: ")
         request += markup.speedup_text(faster, off)
     drafted = g is not None and any(r.drafted for r in g.rounds)
     saved = f"{len(g.token_ids) - len(g.rounds):,} of {len(g.token_ids):,} calls saved" if g else "autoregressive: 1"
