@@ -140,6 +140,11 @@ def pool_names() -> list[str]:
     return sorted(path.stem for path in POOLS.glob("*.yaml"))
 
 
+def is_bundled(pool: str) -> bool:
+    """Whether a pool of this name comes with the project; drafters may be left out of it."""
+    return pool.partition(WITHOUT)[0] in pool_names()
+
+
 def find_card(name_or_path: str | Path) -> Path:
     """The card's file, by a bundled name or a path; a :class:`PoolError` for neither lists the bundled cards."""
     if str(name_or_path) in pool_names():

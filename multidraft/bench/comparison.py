@@ -12,7 +12,15 @@ from multidraft.bench.baseline import BASELINE
 from multidraft.bench.summary import Row, speedups
 from multidraft.bench.table import count
 from multidraft.replay.options import Option
-from storage.figures import FEWEST_TO_TELL, FEWEST_TOKENS, Ratio, prompts_to_settle, ratio_of_ratios, ratio_of_totals
+from storage.figures import (
+    FEWEST_TO_TELL,
+    FEWEST_TOKENS,
+    Ratio,
+    prompts_to_settle,
+    ratio_of_ratios,
+    ratio_of_totals,
+    too_noisy,
+)
 
 NAMES = {
     "version": "version",
@@ -115,12 +123,14 @@ class Comparison:
         pairs: the policies in both.
         baseline: how many times as fast autoregressive decoding was in B, on the prompts that both ran, if it is known.
         seconds_apart: between the beginnings of both, if they are known.
+        noisy: how many of the runs compared are too noisy for a speed-up of their own, and of how many.
     """
 
     differs: list[tuple[str, str, str]]
     pairs: list[Paired]
     baseline: Ratio | None
     seconds_apart: float | None = None
+    noisy: tuple[int, int] = (0, 0)
 
     @classmethod
     def of(
@@ -162,7 +172,8 @@ class Comparison:
             raise UserError("no policy ran on a prompt in both experiments, so there is nothing to compare")
         begun = [datetime.fromisoformat(each["created_at"]) for each in made if "created_at" in each]
         apart = abs((begun[1] - begun[0]).total_seconds()) if len(begun) == 2 else None
-        return cls(differs, pairs, _baselines(a, b), apart)
+        noisy = sum(too_noisy(row.speedup_uncertainty) for row in (*a, *b))
+        return cls(differs, pairs, _baselines(a, b), apart, (noisy, len(a) + len(b)))
 
 
 def _of(rows: Sequence[Row], spec: str) -> list[Row]:

@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 
 from multidraft.bench.action import MOST_PROMPTS, listed
 from multidraft.bench.comparison import ALIKE, NO_DIFFERENCE, SETTLED, TOO_FEW, Comparison, Paired
-from multidraft.bench.table import NOTHING, count
+from multidraft.bench.table import NOTHING, count, percent
 from multidraft.bench.verdict import MOST_NAMED
 from multidraft.bench.verdict_tables import Table, times
-from storage.figures import FEWEST_TO_TELL
+from storage.figures import FEWEST_TO_TELL, TOO_NOISY
 
 
 def sentences(found: Comparison) -> list[str]:
     """The verdict, the conclusion over all policies first; names of policies stand in backticks."""
     apart = bool(found.baseline and found.baseline.side)
     quick = f"Autoregressive decoding itself is {times(found.baseline)} as fast in B"
-    said = [overall(found), *_same_rounds(found)]
+    said = [overall(found), *_noisy(found), *_same_rounds(found)]
     if found.seconds_apart is not None:
         said.append(f"They were timed {_duration(found.seconds_apart)} apart; a machine's speed may change in between.")
     if apart:
@@ -36,6 +36,18 @@ def sentences(found: Comparison) -> list[str]:
         said.append(f"{quick}, which is no significant difference.")
     said += _repeated(found)
     return [*said, "Intervals: 95 %, paired bootstrap over the prompts that both ran."]
+
+
+def _noisy(found: Comparison) -> list[str]:
+    """Where a quarter of the runs or more say nothing by themselves."""
+    noisy, runs = found.noisy
+    if 4 * noisy < runs or not noisy:
+        return []
+    return [
+        f"The machine was busy: the timings of {noisy} of {runs} runs may put their speed-ups off by more than "
+        f"±{percent(TOO_NOISY)}. Tokens per round do not depend on it; repeat both on a quiet machine before deciding "
+        "by time."
+    ]
 
 
 def _same_rounds(found: Comparison) -> list[str]:
@@ -117,7 +129,7 @@ def _policies(pairs: Sequence[Paired]) -> str:
 
 def by_clock(found: Comparison) -> str:
     """A sentence on two measures of the table."""
-    said = "By the clock: seconds themselves, not divided by those of each experiment's own autoregressive decoding"
+    said = "By the clock: speeds themselves, not divided by those of each experiment's own autoregressive decoding"
     if found.pairs[0].relative:
         return f"{said}. The verdict is on the speed-up, which a faster or slower machine changes little."
     return f"{said}. The verdict is on them, since some run has no speed-up."
@@ -126,7 +138,7 @@ def by_clock(found: Comparison) -> str:
 def table(found: Comparison) -> Table:
     """A line for each policy."""
     columns = "policy|verdict on B|prompts|request speed-up in A|request speed-up in B|request speed-up, B over A"
-    columns += "|tokens per round, B over A|decode by the clock, B over A|request by the clock, B over A"
+    columns += "|tokens per round, B over A|decode speed by the clock, B over A|request speed by the clock, B over A"
     rows = [
         (
             pair.name.replace("`", ""),

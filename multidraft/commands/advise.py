@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from tqdm import tqdm
 
 import multidraft as md
-from drafters.card import pool_names
+from drafters.card import is_bundled
 from drafters.errors import fault_told
 from multidraft.bench.measured import decoded, measured, of_rows, ran_live
 from multidraft.bench.summary import Row
@@ -80,7 +80,7 @@ def _of_history(options: argparse.Namespace) -> Advice:
     texts = [text for text in with_costs(runs, MachineCosts(options.db)) if text]
     drafters, made_on = runs[0].generation.drafters, runs[0].conditions
     pool = options.pool or made_on.pool
-    known = options.pool or pool in pool_names()
+    known = options.pool or is_bundled(pool)
     route = route_of(pool, drafters) if known else None
     memory = memory_of(pool, drafters, made_on.hardware) if known else {}
     live = ran_live(options.db, runs, chosen.runs)

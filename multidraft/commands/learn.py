@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import multidraft as md
-from drafters.pool import pool_names
+from drafters.card import is_bundled
 from drafters.traffic import Lesson, Prior, stretches_of
 from multidraft.bench.table import markdown
 from multidraft.engine.experience import traffic_with
@@ -80,7 +80,7 @@ def _shown(db: Path, pool: Taught, prompt: str | None) -> str:
 
 
 def _expected(pool: Taught, told: list[tuple[str, Lesson]], prompt: str) -> Prior | None:
-    route = route_of(pool.pool, pool.drafters) if pool.pool in pool_names() else None
+    route = route_of(pool.pool, pool.drafters) if is_bundled(pool.pool) else None
     traffic = traffic_with(len(pool.drafters), pool.draft_length, route)
     traffic.learn(told)
     return traffic.prior(prompt)

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from drafters.card import pool_names
+from drafters.card import is_bundled
 from multidraft.bench.action import listed
 from multidraft.bench.table import markdown, shown
 from multidraft.commands.options import add_replay_policies, replay_policies, split_specs
@@ -34,11 +34,10 @@ def run(options: argparse.Namespace) -> int:
     specs = replay_policies(options)
     batches = (options.batch,) if options.batch else ()
     runs = list(recorded_runs(options.db, TextFilter(Filter(experiments=batches), id=options.run_id)))
-    bundled = pool_names()
 
     @cache
     def route(pool: str, drafters: tuple[str, ...]) -> Route | None:
-        return route_of(pool, drafters) if options.pool or pool in bundled else None
+        return route_of(pool, drafters) if options.pool or is_bundled(pool) else None
 
     routed = [route(options.pool or r.run.conditions.pool, r.drafters) for r in runs]
     best = Outcome.of([r.best_fixed() for r in runs])

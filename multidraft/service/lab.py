@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from drafters.card import pool_names
+from drafters.card import is_bundled
 from drafters.errors import UserError
 from multidraft.bench.measured import decoded, measured, ran_live
 from multidraft.policies import canonical_spec
@@ -87,7 +87,7 @@ class LabWork:
         loaded = self.workbench.pool
         if loaded.card_hash == card_hash:
             return lru_cache(maxsize=1024)(loaded.route) if loaded.router is not None else None
-        return route_of(pool, drafters) if pool in pool_names() else None
+        return route_of(pool, drafters) if is_bundled(pool) else None
 
     def choices(self, bench: Bench) -> list[tuple[str, str]]:
         """Titles and specs of all policies that can be replayed on the texts of a bench."""
@@ -256,7 +256,7 @@ class AdviceJob(ReplayJob[Advice]):
         self._texts = of_usual_setting(of_newest_bench(found))
         self._left_out = len(found) - len(self._texts)
         drafters, made_on = self._texts[0].generation.drafters, self._texts[0].conditions
-        self._memory = memory_of(made_on.pool, drafters, made_on.hardware) if made_on.pool in pool_names() else {}
+        self._memory = memory_of(made_on.pool, drafters, made_on.hardware) if is_bundled(made_on.pool) else {}
         self._live = ran_live(store.path, self._texts, self.filter.runs)
 
     def steps(self) -> Generator[None, None, Advice]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from drafters.card import WITHOUT, pool_names
+from drafters.card import is_bundled
 from drafters.errors import PolicyError
 from multidraft.bench.baseline import BASELINE
 from multidraft.bench.runner import seed_of
@@ -92,7 +92,7 @@ def _starts(policies: Sequence[str]) -> list[tuple[str, str]]:
 def command_of(about: Mapping[str, Any], first: Run, runs: Sequence[Mapping[str, Any]]) -> str:
     """What runs the same prompts of a bundled suite and pool again; empty where nothing does."""
     seed = _seed(about, first)
-    if seed is None or about["pool"].partition(WITHOUT)[0] not in pool_names() or about["streams"] > 1:
+    if seed is None or not is_bundled(about["pool"]) or about["streams"] > 1:
         return ""
     items = load_suite(about["suite"]).items
     if {item.prompt for item in spread(items, about["prompts"])} != {run["prompt"] for run in runs}:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pytest
 
 from drafters.errors import UserError
 from multidraft.bench.comparison import Comparison
-from multidraft.bench.comparison_verdict import by_clock, sentences, table
+from multidraft.bench.comparison_verdict import _noisy, by_clock, sentences, table
 from multidraft.bench.summary import Row
 from storage import experiments
 from storage.store import Store
@@ -192,3 +192,9 @@ def test_a_row_read_off_the_history_is_that_of_the_run(tmp_path: Path, changes: 
     assert recorded == {
         name: pytest.approx(value) if isinstance(value, float) else value for name, value in own.items()
     }
+
+
+def test_a_busy_machine_is_named():
+    found = Comparison([], [], None, None, (5, 12))
+    assert "the timings of 5 of 12 runs may put" in "".join(_noisy(found))
+    assert not _noisy(replace(found, noisy=(2, 12)))

@@ -56,7 +56,7 @@ def test_what_there_is_nothing_to_show_of_is_told(db, tmp_path, capsys):
 
 def test_a_prompt_unlike_all_others_is_left_to_the_router(db, capsys, monkeypatch):
     (pool,) = pools(db)
-    monkeypatch.setattr(learn, "pool_names", lambda: [pool.pool])
+    monkeypatch.setattr(learn, "is_bundled", lambda name: name == pool.pool)
     monkeypatch.setattr(learn, "route_of", lambda *_: lambda prompt: [0.0, 1.0] if "SQL" in prompt else [1.0, 0.0])
     for prompt, unlike in (("Write SQL for birds", False), ("Add one and one", True)):
         assert main(["learn", "--db", str(db), "--prompt", prompt]) == 0

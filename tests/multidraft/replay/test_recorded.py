@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from drafters.base import Acceptances
-from drafters.card import find_card, load_card
+from drafters.card import find_card, is_bundled, load_card
 from drafters.costs import Costs
 from drafters.errors import PolicyError, UserError
 from drafters.traffic import Prior
 from multidraft.replay.recorded import (
     Recorded,
     is_estimate,
+    memory_of,
     of_usual_setting,
     recorded_runs,
     recorded_texts,
@@ -125,6 +126,8 @@ def test_a_router_is_that_of_the_drafters_recorded() -> None:
     assert drafters[int(np.argmax(suited))] == task
     assert route_of("pocket", drafters[:-1]) is None
     fewer = route_of(f"pocket:without={drafters[-1]}", drafters[:-1])
+    assert is_bundled(f"pocket:without={drafters[-1]}") and not is_bundled("mine:without=a")
+    assert list(memory_of(f"pocket:without={drafters[0]}", drafters[1:], "a CPU, 2 cores")) == drafters[1:-1]
     assert fewer is not None and len(fewer(prompt) or ()) == len(drafters) - 1
 
 

@@ -164,7 +164,7 @@ class PoolTab:
                 elem_id="left-out",
                 scale=5,
             )
-            self.reload = gr.Button("Load the pool without them", size="sm", elem_id="load-without")
+            self.reload = gr.Button("Load the pool", size="sm", elem_id="load-without")
         self.hint = gr.HTML(NO_MATRIX, js_on_load=None, elem_id="pool-matrix-hint")
         self.matrix = plot("pool-matrix", visible=False)
         with gr.Column(elem_classes="md-keeps-focus"):

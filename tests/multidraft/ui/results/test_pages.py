@@ -119,7 +119,7 @@ def test_figures_are_those_of_the_runs(browser: TestClient) -> None:
     assert "version (1+a → 1+b)" in page and "B has the lower speed-up" in page
     assert page.count('<a href="../../run/') == 24, "two policies on six prompts, on both sides"
     assert "By prompt, one run each (12 rows)" in page and ">Request speed-up, B over A</th>" in page
-    assert "They were timed" in page and "By the clock: seconds themselves" in page
+    assert "They were timed" in page and "By the clock: speeds themselves" in page
     note = page.split("<h2>Cite this</h2>")[1].split("note = ")[1].split("\n")[0]
     assert note.startswith("{A: multidraft 1, commit a;") and ". B: multidraft 1, commit b;" in note
     picture = browser.get("/result/comparison/a/b.svg").text
