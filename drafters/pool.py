@@ -316,14 +316,13 @@ def load_pool(
     tokenizer = tokenizer_of(card.target, path)
     if card.chat_template is not None:
         tokenizer.chat_template = card.chat_template
+    dtype = getattr(torch, card.dtype)
     try:
         if remote_window is None:
-            model = model or load_model(card.target, path, getattr(torch, card.dtype), where, "the target")
+            model = model or load_model(card.target, path, dtype, where, "the target")
             target = Target(model, window=card.context_window)
         else:
-            model = copy.deepcopy(skeleton(*config_of(card.target, path))).to(
-                getattr(torch, card.dtype)
-            )  # on no device
+            model = copy.deepcopy(skeleton(*config_of(card.target, path))).to(dtype)  # on no device
             target = RemoteTarget(model, remote_window, where)
         folder = learnt / card.name.partition(WITHOUT)[0] if learnt else None
         context = BuildContext(path, card.draft_length, model, target, tokenizer, steps, folder, learns)

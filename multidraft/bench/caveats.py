@@ -19,12 +19,17 @@ def caveats(advice: Advice) -> list[str]:
 
 def _noisy(ran: Advice) -> str:
     """Where a quarter of the runs or more say nothing by themselves."""
-    noisy, runs = ran.noisy
-    if not noisy or 4 * noisy < runs or ran.prompts < FEWEST_TO_TELL:
+    busy_machine = busy(*ran.noisy) if ran.prompts >= FEWEST_TO_TELL else ""
+    return f"{busy_machine} The intervals include that; on a quiet machine they are narrower." if busy_machine else ""
+
+
+def busy(noisy: int, runs: int) -> str:
+    """A sentence on a machine that was busy while ``noisy`` of the ``runs`` were timed; empty where those are few."""
+    if not noisy or 4 * noisy < runs:
         return ""
     return (
         f"The machine was busy: the timings of {noisy} of {runs} runs may put their speed-ups off by more than "
-        f"±{percent(TOO_NOISY)}. The intervals include that; on a quiet machine they are narrower."
+        f"±{percent(TOO_NOISY)}."
     )
 
 

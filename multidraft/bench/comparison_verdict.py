@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from multidraft.bench.action import MOST_PROMPTS, listed
+from multidraft.bench.caveats import busy
 from multidraft.bench.comparison import ALIKE, NO_DIFFERENCE, SETTLED, TOO_FEW, Comparison, Paired
-from multidraft.bench.table import NOTHING, count, percent
+from multidraft.bench.table import NOTHING, count
 from multidraft.bench.verdict import MOST_NAMED
 from multidraft.bench.verdict_tables import Table, times
-from storage.figures import FEWEST_TO_TELL, TOO_NOISY
+from storage.figures import FEWEST_TO_TELL
 
 
 def sentences(found: Comparison) -> list[str]:
@@ -39,15 +40,10 @@ def sentences(found: Comparison) -> list[str]:
 
 
 def _noisy(found: Comparison) -> list[str]:
-    """Where a quarter of the runs or more say nothing by themselves."""
-    noisy, runs = found.noisy
-    if 4 * noisy < runs or not noisy:
-        return []
-    return [
-        f"The machine was busy: the timings of {noisy} of {runs} runs may put their speed-ups off by more than "
-        f"±{percent(TOO_NOISY)}. Tokens per round do not depend on it; repeat both on a quiet machine before deciding "
-        "by time."
-    ]
+    """That the machine was busy, if it was."""
+    said = busy(*found.noisy)
+    advice = "Tokens per round do not depend on it; repeat both on a quiet machine before deciding by time."
+    return [f"{said} {advice}"] if said else []
 
 
 def _same_rounds(found: Comparison) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
 
@@ -132,11 +133,12 @@ def canonical_spec(spec: str) -> str:
 
 
 def starts_of(specs: Sequence[str]) -> dict[str, list[str]]:
-    """The specs of policies that take a start, by theirs."""
+    """The specs of policies that take a start, by theirs; without those of policies that are not known here."""
     found: dict[str, list[str]] = {}
     for spec in specs:
-        if "start" in settings_of(read_spec(spec)[0]):
-            found.setdefault(start_of(spec), []).append(spec)
+        with suppress(PolicyError):
+            if "start" in settings_of(read_spec(spec)[0]):
+                found.setdefault(start_of(spec), []).append(spec)
     return found
 
 

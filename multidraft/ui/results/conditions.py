@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from drafters.card import is_bundled
-from drafters.errors import PolicyError
 from multidraft.bench.baseline import BASELINE
 from multidraft.bench.runner import seed_of
 from multidraft.bench.suites import load_suite, spread, suite_names
@@ -81,11 +80,7 @@ def experiment_facts(path: Path, about: Mapping[str, Any], runs: Sequence[Mappin
 
 def _starts(policies: Sequence[str]) -> list[tuple[str, str]]:
     """What queries began with, by policy."""
-    try:
-        found = starts_of(policies)
-    except PolicyError:  # of another version, or a program's own
-        return []
-    said = "; ".join(f"{', '.join(specs)} {STARTS[start]}" for start, specs in found.items())
+    said = "; ".join(f"{', '.join(specs)} {STARTS[start]}" for start, specs in starts_of(policies).items())
     return [("Queries began", said)] if said else []
 
 

@@ -23,3 +23,9 @@ def test_a_busy_machine_is_named_where_a_quarter_of_the_runs_tell_nothing_by_the
     assert not caveats(of_rows(rows[:5], 6)), "so few prompts have no verdict"
     finished = [replace(one, status="completed") for one in rows[:6]]
     assert caveats(of_rows(finished, 6))[-1].startswith("Most answers were cut: 6 of 6 ended at max new tokens.")
+
+
+def test_policies_of_other_versions_have_no_start_that_is_known() -> None:
+    rows = [replace(row(prompt, 0.05), policy=spec) for prompt in range(8) for spec in ("ucb", "rate-hedge", "of-old")]
+    (found,) = caveats(of_rows(rows, 6))
+    assert "`ucb` cold" in found and "of-old" not in found
