@@ -14,6 +14,10 @@ from drafters.line import Line
 NEXT_TO_NOTHING = 2
 """A drafter that has to read no more tokens than that drafts as if it had read all."""
 
+STALE = 0.1
+"""Weight at which half of what was measured of a drafter's drafts is believed, once it has faded: a drafter that looked
+too dear at a bad time gets cheaper in every round without it, and is tried again."""
+
 
 @dataclass(frozen=True)
 class Costs:
@@ -161,6 +165,7 @@ class CostMeter:
         self.steps, self.reads = ([lines[first] for first in self.shapes] for lines in (steps, reads))
         self.widths = [Line() for _ in range(drafters)]
         self.chances, self.overran, self.least = ([0.0] * drafters for _ in range(3))
+        self.rounds, self.measured = 0, [0] * drafters
         self.crowd = Crowd()
         self.begin()
 
@@ -189,6 +194,7 @@ class CostMeter:
         """
         (self.verify if nodes or self.crowd.texts > 1 else self.plain).clock(nodes, verify_seconds)
         self.crowd.played(emitted, arm is not None)
+        self.rounds += 1
         if arm is not None:
             drafted = max(nodes if depth is None else depth, 1)  # to find nothing to say takes a look too
             if nodes:
@@ -200,6 +206,7 @@ class CostMeter:
             too_dear = step.weight > 0 and draft_seconds < Line.FASTER * step.at(drafted)  # reading included
             if unread <= NEXT_TO_NOTHING or too_dear:
                 step.clock(drafted, draft_seconds)
+                self.measured[self.shapes[arm]] = self.rounds
             elif step.weight:
                 self.reads[arm].add(unread, max(draft_seconds - step.at(drafted), 0.0))
             else:
@@ -220,6 +227,13 @@ class CostMeter:
     @property
     def _least(self) -> list[float]:
         return [self.least[shape] for shape in self.shapes]
+
+    def _trust(self) -> np.ndarray:
+        """How far what was measured of each drafter's drafts is trusted ``(N,)``: less from round to round in which it
+        is not measured again."""
+        weights = np.array([line.weight for line in self.steps])
+        faded = Line.MEMORY ** (self.rounds - np.array([self.measured[shape] for shape in self.shapes]))
+        return np.where(weights > 0.0, faded * (weights + STALE) / (weights * faded + STALE), 1.0)
 
     def _catch_up(self) -> np.ndarray:
         """Of drafters that have not read the mean of those that have; the first time that one read and drafted both
@@ -245,15 +259,16 @@ class CostMeter:
         usual = sum(self.overran) / sum(self.chances) if any(self.chances) else 1.0
         overrun = [on / of if of else usual for on, of in zip(self.overran, self.chances, strict=True)]
         steps = [line.per_unit if line.weight else least for line, least in zip(self.steps, self._least, strict=True)]
+        trust = self._trust()
         return Costs(
-            draft_step=np.array(steps),
+            draft_step=np.array(steps) * trust,
             catch_up=catch_up,
             verify=verify,
             evaluate=evaluate,
             evaluate_token=reading,
             overrun=np.array(overrun),
             width=np.array([line.mean if line.weight else 1.0 for line in self.widths]),
-            draft_start=np.array([line.fixed for line in self.steps]),
+            draft_start=np.array([line.fixed for line in self.steps]) * trust,
             texts=self.crowd.texts,
             drafts=self.drafts,
         )

@@ -53,13 +53,22 @@ def test_forwards(pool_card: Path, capsys: pytest.CaptureFixture[str], monkeypat
     assert printed.count("| ONNX Runtime |") == 2 and "| fixed:near |" in printed
 
 
-def test_disturbed(pool_card: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    suite = tmp_path / "suite.txt"
-    suite.write_text("abc abd\n")
-    options = ["--pool", str(pool_card), "--suite", str(suite), "--policy", "rate-hedge", "--draft-length", "4"]
-    disturbed.main(options)
-    printed = capsys.readouterr().out
-    assert "| nothing | 1 | 1.00 | 1.00 |" in printed and printed.count("| drafts and verification |") == 3
+def test_disturbed() -> None:
+    true = Costs.uniform(2, 4, step=0.1, verify=1.0)
+    meter = disturbed.warm(true, ["lm", "lm"], 4)
+    assert disturbed.disturbed(meter, "nothing", 1.0).costs(4).verify == pytest.approx(meter.costs(4).verify)
+    slow = disturbed.disturbed(meter, "drafts and verification", 3.0).costs(4)
+    assert slow.draft_step == pytest.approx(3.0 * meter.costs(4).draft_step)
+    assert slow.verify[1:] == pytest.approx(3.0 * meter.costs(4).verify[1:])
+    long = disturbed.disturbed(meter, "long verifications", 3.0).costs(4)
+    assert long.draft_step == pytest.approx(meter.costs(4).draft_step)
+    assert long.verify[4] / long.verify[1] > 1.2 * meter.costs(4).verify[4] / meter.costs(4).verify[1]
+    run = make_run(acceptance=Acceptances(*(np.full((2, 9), 4) for _ in range(3))))
+    run.generation.drafters = ("a", "b")
+    rounds, seconds = disturbed.measure([Recorded(run, true)], "metered", meter)
+    assert 2 <= rounds < 9 and seconds >= 1.1 * rounds, "by the true costs"
+    for holder, name, values in disturbed.CONSTANTS:
+        assert getattr(holder, name) not in values
 
 
 def test_graphs(capsys: pytest.CaptureFixture[str]) -> None:
