@@ -6,6 +6,7 @@ import re
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
+from tests.browser.test_first_visit import MOST_SHIFT, SHIFTS
 from tests.browser.test_play import DONE, run_example
 
 CHARTS = (
@@ -36,6 +37,17 @@ def page(recorded: None, page: Page) -> Page:
     page.get_by_role("tab", name="Dashboard").click()
     expect(page.locator("#run-list tbody tr").first).to_be_visible()
     return page
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_nothing_jumps_when_a_link_opens_it(recorded: None, chromium: Browser, address: str, width: int) -> None:
+    with chromium.new_context(viewport={"width": width, "height": 900}) as context:
+        context.add_init_script(f"({SHIFTS})()")
+        page = context.new_page()
+        page.goto(f"{address}?tab=dashboard")
+        for chart in CHARTS:
+            expect(page.locator(f"{chart} .js-plotly-plot .main-svg").first).to_be_visible()
+        assert page.evaluate("shifted") < MOST_SHIFT / 2
 
 
 def test_charts_after_a_run(page: Page) -> None:

@@ -139,9 +139,9 @@ class Batch:
                 )
                 self.buttons = AddressedJobs("batch", "Run batch", self.workbench.jobs, BatchJob)
         self.status = gr.HTML(_IDLE, js_on_load=None, elem_id="batch-status")
-        self.verdict = gr.HTML("", js_on_load=_RUN_MORE, elem_id="batch-verdict")
         self.rows = gr.HTML(view.rows_start(), js_on_load=_OPEN_PROMPT, apply_default_css=False, elem_id="rows")
         self.detail = gr.HTML("", js_on_load=None, apply_default_css=False, elem_id="prompt-detail")
+        self.verdict = gr.HTML("", js_on_load=_RUN_MORE, elem_id="batch-verdict")
         self.summary = gr.HTML("", js_on_load=None, elem_id="summary")
         with gr.Row(elem_classes="md-columns"):
             self.charts = [plot(id, visible=False) for id in CHARTS]
@@ -273,6 +273,8 @@ class Batch:
         table, shown, ended = view.rows_start(), 0, batch.done
         first = {} if ended else {**self._blank(), **self.buttons.live(running=True)}
         first[self.detail] = view.HINT
+        if batch.texts_at_once == 1 and not ended:
+            first[self.verdict] = view.VERDICT_TO_COME
         while True:
             done = len(batch.rows)
             table += view.rows_html(batch, shown, done)
@@ -297,7 +299,7 @@ class Batch:
         """``shown``, the results and the verdict."""
         now = {**shown, **self._results(batch)}
         for verdict in watched_batch(self.verdicts, batch.id) if batch.rows else ("",):
-            yield {**now, self.verdict: verdict + shared_html(f"batch/{batch.id}")}
+            yield {**now, self.verdict: shared_html(f"batch/{batch.id}") + verdict}
             now = {}
 
     def _kept(self, id: str) -> KeptBatch | None:

@@ -82,7 +82,7 @@ class Dashboard:
         with gr.Column() as self.everything:
             self.filters, self.more, self.refresh = dashboard_filters.build_filters(Chosen(**self.defaults()))
             self.note = gr.HTML(
-                message_html("busy", "Reading the history …"), js_on_load=None, elem_id="dashboard-note"
+                message_html("busy md-awaited", "Reading the history …"), js_on_load=None, elem_id="dashboard-note"
             )
             with gr.Column(visible=False) as self.body:
                 self._build_figures()
