@@ -134,6 +134,16 @@ def test_what_the_filters_do_not_take_is_said(page: Page) -> None:
     expect(page.get_by_test_id("toast-body")).to_contain_text("pool=nope, policy=xyz")
 
 
+def test_values_of_folded_filters_can_be_read(page: Page) -> None:
+    page.locator("#more-filters > button").click()
+    for value in ("version", "baseline"):
+        field = page.locator(f"#filter-{value} input")
+        field.click()
+        page.get_by_role("option").nth(1).click()
+        expect(page.locator("#more-filters > button")).to_contain_text(value)
+        assert field.evaluate("field => field.scrollWidth <= field.clientWidth"), value
+
+
 def test_back_and_forward_lead_from_a_run_to_the_list_and_again(page: Page) -> None:
     row, head = page.locator("#run-list tbody tr").first, page.locator("#run-head h2")
     row.click()
