@@ -77,9 +77,9 @@ class Batch:
         self._files: WeakKeyDictionary[BatchJob | KeptBatch, list[Path | None]] = WeakKeyDictionary()
         self._writing = threading.Lock()
 
-    def build(self, page: gr.Blocks, line: PoolLine) -> None:
-        """Lay out the tab inside the surrounding ``gr.Tab``; ``?batch=ID`` finds a batch again. The policies to choose
-        from follow the pool of ``line``."""
+    def build(self, page: gr.Blocks, line: PoolLine, tab: gr.Tab) -> None:
+        """Lay out the inside of ``tab``; ``?batch=ID`` finds a batch again. The policies to choose from follow the pool
+        of ``line``."""
         bundled = suite_names()
         first = DEFAULT_SUITE if DEFAULT_SUITE in bundled else None
         with gr.Row(elem_classes="md-columns"):
@@ -153,9 +153,10 @@ class Batch:
         for control in (suite, file):
             control.change(self.preview, [suite, file], read, concurrency_limit=1, **HIDDEN)
         form = [suite, file, policies, limit, length, at_once, draft, heat, note, line.learn]
-        for chosen in (suite, file, policies, limit, length, at_once):
-            chosen.change(self.takes, form[:6], takes, **LAST)
-        page.load(self.takes, form[:6], takes, **QUICK)
+        renewed = [chosen.change for chosen in form[:6]]
+        # A batch that has ended tells what runs cost, and so do runs of other tabs.
+        renewed += [page.load, self.summary.change, tab.select]
+        gr.on(renewed, self.takes, form[:6], takes, **LAST)
         policies.change(self.completed, policies, policies, **LAST)
         policies.change(self.explained, policies, explained, **LAST)
         # One of the two is what runs, and only that is shown as chosen.
