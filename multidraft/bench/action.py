@@ -6,7 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from drafters.card import WITHOUT as WITHOUT_SOME
+from drafters.card import is_bundled
 from drafters.hardware import format_bytes
+from multidraft.bench.suites import suite_names
 from multidraft.bench.table import count, percent
 from multidraft.policies import parse_spec
 from multidraft.replay.advice import FAR_OFF, PLAIN, Advice
@@ -116,6 +119,32 @@ def _at_most(best: Option, level: Sequence[Option]) -> str:
     if len(level) == 1:
         return f"that one is at most {worst} faster (95 %)"
     return f"these are at most {worst} faster (95 %)"
+
+
+class LeftOut(NamedTuple):
+    """How to measure what drafters that can go are worth.
+
+    Attributes:
+        drafters: their names.
+        command: runs the prompts on the pool without them.
+    """
+
+    drafters: tuple[str, ...]
+    command: str
+
+
+def left_out(advice: Advice) -> LeftOut | None:
+    """Where the verdict leaves drafters out."""
+    gone, text, live = advice.removed[0], advice.text, advice.measured or advice
+    if not gone or text is None or advice.pays != "yes" or not advice.trusted or is_single(advice.about):
+        return None
+    pool, suite, params = text.conditions.pool, text.origin.suite, text.params
+    card = pool if is_bundled(pool) else "CARD"
+    without = f"{card}{',' if WITHOUT_SOME in card else WITHOUT_SOME}{','.join(gone)}"
+    prompts = suite if suite in suite_names() else "PROMPTS.jsonl"
+    command = f"python -m multidraft bench {prompts} --pool {without} --policies {live.best.spec}"
+    command += f" --draft-length {params.draft_length} --max-new-tokens {params.max_new_tokens} --db runs.db"
+    return LeftOut(gone, command)
 
 
 class Untried(NamedTuple):

@@ -80,7 +80,7 @@ class Batch:
     def build(self, page: gr.Blocks, line: PoolLine, tab: gr.Tab) -> None:
         """Lay out the inside of ``tab``; ``?batch=ID`` finds a batch again. The policies to choose from follow the pool
         of ``line``."""
-        bundled = suite_names()
+        self.may_load, bundled = line.loader.allowed, suite_names()
         first = DEFAULT_SUITE if DEFAULT_SUITE in bundled else None
         with gr.Row(elem_classes="md-columns"):
             with gr.Column(min_width=320):
@@ -152,7 +152,7 @@ class Batch:
             ]
         for control in (suite, file):
             control.change(self.preview, [suite, file], read, concurrency_limit=1, **HIDDEN)
-        form = [suite, file, policies, limit, length, at_once, draft, heat, note, line.learn]
+        form: list[Any] = [suite, file, policies, limit, length, at_once, draft, heat, note, line.learn]
         renewed = [chosen.change for chosen in form[:6]]
         # A batch that has ended tells what runs cost, and so do runs of other tabs.
         renewed += [page.load, self.summary.change, tab.select]
@@ -299,7 +299,7 @@ class Batch:
     def _ended(self, batch: BatchJob | KeptBatch, shown: Updates) -> Iterator[Updates]:
         """``shown``, the results and the verdict."""
         now = {**shown, **self._results(batch)}
-        for verdict in watched_batch(self.verdicts, batch.id) if batch.rows else ("",):
+        for verdict in watched_batch(self.verdicts, batch.id, self.may_load) if batch.rows else ("",):
             yield {**now, self.verdict: shared_html(f"batch/{batch.id}") + verdict}
             now = {}
 
