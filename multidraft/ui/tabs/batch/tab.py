@@ -155,8 +155,8 @@ class Batch:
         form: list[Any] = [suite, file, policies, limit, length, at_once, draft, heat, note, line.learn]
         renewed = [chosen.change for chosen in form[:6]]
         # A batch that has ended tells what runs cost, and so do runs of other tabs.
-        renewed += [page.load, self.summary.change, tab.select]
-        gr.on(renewed, self.takes, form[:6], takes, **LAST)
+        gr.on([*renewed, self.summary.change, tab.select], self.takes, form[:6], takes, **LAST)
+        page.load(self.takes, form[:6], takes, **QUICK)
         policies.change(self.completed, policies, policies, **LAST)
         policies.change(self.explained, policies, explained, **LAST)
         # One of the two is what runs, and only that is shown as chosen.
