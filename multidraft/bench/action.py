@@ -6,8 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from drafters.card import WITHOUT as WITHOUT_SOME
+from drafters.card import is_bundled
 from drafters.hardware import format_bytes
+from multidraft.bench.suites import suite_names
 from multidraft.bench.table import count, percent
+from multidraft.policies import parse_spec
 from multidraft.replay.advice import FAR_OFF, PLAIN, Advice
 from multidraft.replay.options import Option
 from multidraft.replay.recorded import replayed_as
@@ -105,7 +109,8 @@ def _settled(live: Advice, best: Option, other: Option) -> str:
     needed, against = best.prompts_to_settle(other), f"`{best.spec}` against `{other.spec}`"
     if needed is None or needed > MOST_PROMPTS:
         return f"More than {MOST_PROMPTS:,} prompts would be needed to settle {against}: either will do."
-    return f"About {count(max(round(needed) - live.prompts, 1), 'more prompt')} would settle {against}."
+    more = count(max(round(needed) - live.prompts, 1), "more prompt")
+    return f"About {more} would settle {against} (95 % level, 80 % power)."
 
 
 def _at_most(best: Option, level: Sequence[Option]) -> str:
@@ -114,6 +119,32 @@ def _at_most(best: Option, level: Sequence[Option]) -> str:
     if len(level) == 1:
         return f"that one is at most {worst} faster (95 %)"
     return f"these are at most {worst} faster (95 %)"
+
+
+class LeftOut(NamedTuple):
+    """How to measure what drafters that can go are worth.
+
+    Attributes:
+        drafters: their names.
+        command: runs the prompts on the pool without them.
+    """
+
+    drafters: tuple[str, ...]
+    command: str
+
+
+def left_out(advice: Advice) -> LeftOut | None:
+    """Where the verdict leaves drafters out."""
+    gone, text, live = advice.removed[0], advice.text, advice.measured or advice
+    if not gone or text is None or advice.pays != "yes" or not advice.trusted or is_single(advice.about):
+        return None
+    pool, suite, params = text.conditions.pool, text.origin.suite, text.params
+    card = pool if is_bundled(pool) else "CARD"
+    without = f"{card}{',' if WITHOUT_SOME in card else WITHOUT_SOME}{','.join(gone)}"
+    prompts = suite if suite in suite_names() else "PROMPTS.jsonl"
+    command = f"python -m multidraft bench {prompts} --pool {without} --policies {live.best.spec}"
+    command += f" --draft-length {params.draft_length} --max-new-tokens {params.max_new_tokens} --db runs.db"
+    return LeftOut(gone, command)
 
 
 class Untried(NamedTuple):
@@ -143,7 +174,7 @@ def untried(advice: Advice) -> Untried | None:
     known = advice.option(best)
     gain = first.times_as_fast(known).value if known else math.inf
     if not live.option(first.spec) and gain >= WORTH_A_RUN:
-        why = f"Replays put `{first.spec}` first, which was not run: run it on these prompts too."
+        why = f"Replays put `{first.spec}` first, {not_run(live, first.spec)}: run it on these prompts too."
         return Untried((best, first.spec), None, why)
     single = next((option for option in advice.options if is_single(option) and not live.option(option.spec)), None)
     if known is None or single is None or is_single(known) or known.times_as_fast(single).side > 0:
@@ -151,6 +182,12 @@ def untried(advice: Advice) -> Untried | None:
     freed = _freed(advice, single)
     why = f"By replays a single drafter is not significantly slower{freed}: run `{single.spec}` on these prompts too."
     return Untried((best, single.spec), None, why)
+
+
+def not_run(live: Advice, spec: str) -> str:
+    """That a policy was replayed only; and of which that ran it is a variant, if it is one."""
+    ran = next((option.spec for option in live.options if parse_spec(option.spec)[0] == parse_spec(spec)[0]), None)
+    return f"a variant of `{ran}` that was replayed, not run" if ran else "which was not run"
 
 
 def shorter_is_faster(advice: Advice) -> bool:

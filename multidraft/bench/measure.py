@@ -61,6 +61,8 @@ class Request:
         origin: where it comes from, for the record.
         measures_baseline: whether the baseline is measured afterwards if no earlier run has one; not where the policies
             of this prompt include autoregressive decoding (see :func:`~multidraft.bench.baseline.settle_baseline`).
+        whole_baseline: whether that is always the whole answer, however long it takes: the runs of a suite are compared
+            with each other, and speed-ups over a prefix are not like those over an answer.
         earlier: runs of the same prompt, parameters and seed: their baseline is used again, and what is known of an
             output that is equal to this one's.
         scores_when_idle: whether it is scored only while nothing else waits for the device.
@@ -76,6 +78,7 @@ class Request:
     origin: Origin = Origin("play")  # noqa: RUF009
     turns: tuple[Turn, ...] = ()
     measures_baseline: bool = True
+    whole_baseline: bool = False
     earlier: tuple[Run, ...] = ()
     output: Output = Output()  # noqa: RUF009
     scores_when_idle: bool = False
@@ -267,7 +270,8 @@ class Measurement:
         found = plain.generation
         for _ in plain:
             yield
-            if len(found.rounds) % PREFIX_TOKENS == 0 and found.seconds > WHOLE_SECONDS:
+            long = found.seconds > WHOLE_SECONDS and not self.request.whole_baseline
+            if long and len(found.rounds) % PREFIX_TOKENS == 0:
                 break
         return None if found.status == "cancelled" else Baseline.of(found, "answer" if finished(found) else "prefix")
 

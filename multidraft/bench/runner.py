@@ -170,6 +170,7 @@ class SuiteRun:
             seed_of(self.seed, item, repeat),
             replace(self.origin, task=item.task or None),
             measures_baseline=self.measures_baseline,
+            whole_baseline=True,
             earlier=tuple(earlier),
         )
         try:

@@ -89,7 +89,13 @@ def _kept_or_not(advice: Advice) -> str:
     unsure = [*fates.get("alone", []), *fates.get("open", [])]
     parts.append(f"not settled: {listed(unsure)}" if unsure and any(parts) else "")
     said = "; ".join(filter(None, parts))
-    return f"Drafters under `{advice.about.spec}`, by replays: {said}." if said else ""
+    return f"Drafters under `{advice.about.spec}`{_variant(advice)}, by replays: {said}." if said else ""
+
+
+def _variant(advice: Advice) -> str:
+    """What the replayed policy is to the one that ran, where that one cannot be replayed as it is."""
+    ran = advice.measured.best.spec if advice.measured else advice.about.spec
+    return "" if ran == advice.about.spec or replayed_as(ran) != advice.about.spec else f", for `{ran}` that ran"
 
 
 def _beyond(advice: Advice, live: Advice) -> str:
@@ -275,7 +281,8 @@ def _drafters(advice: Advice) -> list[str]:
         said.append(f"Under `{about}`, remove {listed([f'`{name}`' for name in gone])}{also}: {cost}{freed}.")
     fates = {share.drafter: advice.fate(share) for share in advice.shares}
     if alone := [f"`{drafter}`" for drafter, fate in fates.items() if fate == "alone"]:
-        said.append(f"{listed(alone)} could go alone, but not together with {'these' if gone[1:] else 'this one'}.")
+        these = listed([f"`{drafter}`" for drafter in advice.missed_together])
+        said.append(f"{listed(alone)} could go alone, but not together with {these}.")
     unknown = [f"`{share.drafter}`" for share in advice.shares if share.asked and fates[share.drafter] == "open"]
     if unknown:
         pay = "these drafters pay" if unknown[1:] else "this drafter pays"
@@ -285,7 +292,7 @@ def _drafters(advice: Advice) -> list[str]:
 
 def _kept(share: Share) -> str:
     missed = f"; without it requests take {times(share.without)} as long" if share.without else ""
-    return f"`{share.drafter}` (proposes {percent(share.share)} of the tokens{missed})"
+    return f"`{share.drafter}` ({percent(share.share)} of the tokens are accepted drafts of it{missed})"
 
 
 def _basis(advice: Advice) -> str:

@@ -10,6 +10,7 @@ from drafters.hardware import format_bytes
 from multidraft.bench.table import NOTHING, percent
 from multidraft.replay.advice import Advice
 from multidraft.replay.options import Option
+from multidraft.replay.recorded import replayed_as
 from storage.figures import Ratio
 
 FATES = {"keep": "keep", "remove": "can go", "alone": "can go alone", "open": "not settled"}
@@ -33,17 +34,18 @@ def tables(advice: Advice) -> list[Table]:
     policies = [_policy(advice, option) for option in advice.options]
     if live := advice.measured:  # some of it cannot be replayed
         more = [option for option in live.options if advice.option(option.spec) is None]
-        policies += [
-            (f"`{option.spec}`", str(option.length), *((NOTHING,) * 5), *_ran(live, option)) for option in more
-        ]
+        policies += [(f"`{option.spec}`", *((NOTHING,) * 6), *_ran(live, option)) for option in more]
     how = ", replayed" if advice.texts else ""
     far = "" if advice.trusted else ", too far from what was measured to rely on"
-    columns = f"policy|draft length|tokens per round|calls saved|decode{how}|whole request{how}"
+    columns = f"policy|draft length{how}|tokens per round{how}|calls saved{how}|decode{how}|whole request{how}"
     columns += f"|`{advice.best.spec}` is faster by"
-    columns += "|tokens per round, measured|decode, measured|whole request, measured" if advice.measured else ""
+    if advice.measured:
+        columns += "|draft length, measured|tokens per round, measured|decode, measured|whole request, measured"
     found = [Table(f"Policies{how}{far}", tuple(columns.split("|")), policies, columns.count("|"))]
     if advice.shares and not advice.about.spec.startswith("fixed:"):  # which says nothing of others
-        columns = "drafter|proposed|request time without it|memory (weights, cache)|verdict"
+        columns = (
+            "drafter|share of the tokens, by accepted drafts|request time without it|memory (weights, cache)|verdict"
+        )
         drafters = [
             (
                 share.drafter,
@@ -58,7 +60,10 @@ def tables(advice: Advice) -> list[Table]:
     if advice.lengths:
         about = advice.about
         heads = ("draft length", f"whole requests, times as fast as with {about.length}")
-        lengths = [(str(length), times(ratio)) for length, ratio in sorted(advice.lengths.items())]
+        live = advice.measured if advice.measured and replayed_as(advice.measured.best.spec) == about.spec else None
+        marks = {live.best.length: " (measured)"} if live else {}
+        ratios = {**{length: times(ratio) for length, ratio in advice.lengths.items()}, about.length: "1.00×"}
+        lengths = [(f"{length}{marks.get(length, '')}", ratio) for length, ratio in sorted(ratios.items())]
         found.append(Table(f"Draft lengths of `{about.spec}`{how}", heads, lengths, 1))
     return found
 
@@ -83,8 +88,9 @@ def _policy(advice: Advice, option: Option) -> tuple[str, ...]:
 def _ran(live: Advice, option: Option | None) -> tuple[str, ...]:
     """What was measured of a policy."""
     if option is None:
-        return (NOTHING,) * 3
-    return f"{option.mean_accepted_tokens:.2f}", *(times(option.times_as_fast(live.plain, part)) for part in PARTS)
+        return (NOTHING,) * 4
+    rounds = f"{option.mean_accepted_tokens:.2f}"
+    return str(option.length), rounds, *(times(option.times_as_fast(live.plain, part)) for part in PARTS)
 
 
 def times(ratio: Ratio | None) -> str:

@@ -176,7 +176,14 @@ class Advice:
             return "open"  # a policy of one drafter says nothing of the others
         if share.drafter in self.removed[0]:
             return "remove"
-        return "alone" if share.verdict == "remove" else share.verdict
+        if share.verdict == "remove":  # beside those that never draft it would be alone, and yet it is slower
+            return "alone" if self.missed_together else "open"
+        return share.verdict
+
+    @property
+    def missed_together(self) -> list[str]:
+        """Of the drafters that are to be removed, those that draft."""
+        return [share.drafter for share in self.shares if share.asked and share.drafter in self.removed[0]]
 
     @property
     def trusted(self) -> bool:

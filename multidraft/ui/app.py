@@ -213,8 +213,8 @@ def _build(workbench: Workbench, loader: PoolLoader, verdicts: Verdicts, may_imp
             race.build(page, line)
             race.follows_prompt_of(tab, play.prompt)
             play.sends_to([race.prompt, race.lanes[2], *race.settings])
-        with gr.Tab("Batch", id="batch"):
-            Batch(workbench, verdicts).build(page, line)
+        with gr.Tab("Batch", id="batch") as tab:
+            Batch(workbench, verdicts).build(page, line, tab)
         with gr.Tab("Lab", id="lab") as lab:
             Lab(workbench).build(lab, page)
         with gr.Tab("Results", id="results") as tab:

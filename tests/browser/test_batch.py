@@ -7,6 +7,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
+from tests.browser.test_first_visit import MOST_SHIFT, SHIFTS
 from tests.browser.test_play import type_into, wait_for_text
 
 SUITE = """{"prompt": "What is 3 plus 4?", "task": "<img src=x onerror=window.broken=1>"}
@@ -111,6 +112,19 @@ def test_a_batch_goes_on_while_the_page_is_reloaded(page: Page) -> None:
     page.locator("#rows .md-open").nth(2).press("Enter")
     expect(page.locator("#prompt-detail article")).to_have_count(2)
     expect(page.locator("#prompt-detail .md-token").first).to_be_visible()
+
+
+def test_nothing_jumps_when_a_batch_ends_and_its_verdict_comes(page: Page) -> None:
+    open_batch(page)
+    type_into(page.locator("#limit input"), "6")
+    page.locator("#batch-run").click()
+    expect(page.locator("#rows tbody tr").first).to_be_visible()
+    page.locator("#batch-status").evaluate("status => status.scrollIntoView()")
+    page.evaluate(f"({SHIFTS.replace('buffered: true', 'buffered: false')})()")
+    top = page.locator("#rows").evaluate("rows => rows.getBoundingClientRect().y")
+    expect(page.locator("#batch-verdict .md-verdict")).to_be_visible()
+    assert abs(page.locator("#rows").evaluate("rows => rows.getBoundingClientRect().y") - top) < 5
+    assert page.evaluate("shifted") < MOST_SHIFT
 
 
 def test_play_is_play_after_a_batch_and_its_link_has_none_of_it(page: Page, address: str) -> None:

@@ -6,6 +6,7 @@ import re
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
+from tests.browser.test_first_visit import MOST_SHIFT, SHIFTS
 from tests.browser.test_play import DONE, run_example
 
 CHARTS = (
@@ -36,6 +37,17 @@ def page(recorded: None, page: Page) -> Page:
     page.get_by_role("tab", name="Dashboard").click()
     expect(page.locator("#run-list tbody tr").first).to_be_visible()
     return page
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_nothing_jumps_when_a_link_opens_it(recorded: None, chromium: Browser, address: str, width: int) -> None:
+    with chromium.new_context(viewport={"width": width, "height": 900}) as context:
+        context.add_init_script(f"({SHIFTS})()")
+        page = context.new_page()
+        page.goto(f"{address}?tab=dashboard")
+        for chart in CHARTS:
+            expect(page.locator(f"{chart} .js-plotly-plot .main-svg").first).to_be_visible()
+        assert page.evaluate("shifted") < MOST_SHIFT / 2
 
 
 def test_charts_after_a_run(page: Page) -> None:
@@ -120,6 +132,16 @@ def test_what_the_filters_do_not_take_is_said(page: Page) -> None:
     assert box and button and button["x"] + button["width"] <= box["x"] + box["width"]
     page.goto(page.url.split("?")[0] + "?tab=dashboard&pool=nope&policy=xyz")
     expect(page.get_by_test_id("toast-body")).to_contain_text("pool=nope, policy=xyz")
+
+
+def test_values_of_folded_filters_can_be_read(page: Page) -> None:
+    page.locator("#more-filters > button").click()
+    for value in ("version", "baseline"):
+        field = page.locator(f"#filter-{value} input")
+        field.click()
+        page.get_by_role("option").nth(1).click()
+        expect(page.locator("#more-filters > button")).to_contain_text(value)
+        assert field.evaluate("field => field.scrollWidth <= field.clientWidth"), value
 
 
 def test_back_and_forward_lead_from_a_run_to_the_list_and_again(page: Page) -> None:

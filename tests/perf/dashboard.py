@@ -30,17 +30,17 @@ def view_milliseconds(store: Store) -> Iterator[tuple[str, float, float]]:
     dashboard = Dashboard(store)
     with gr.Blocks() as page, gr.Tab("Dashboard") as tab:
         dashboard.build(page, tab)
-    everything = Chosen().values()
+    everything, opened = Chosen().values(), gr.EventData(tab, None)
     newest = queries.listed(store.path, limit=1).iloc[0]
     some = Chosen(policy=[str(newest["policy"])], task=[str(newest["task"])]).values()
     middle = queries.count(store.path) // dashboard_views.PAGE // 2
-    views: dict[str, Callable[[], Any]] = {"filters and ranking": lambda: dashboard.refreshed({}, *everything)}
+    views: dict[str, Callable[[], Any]] = {"filters and ranking": lambda: dashboard.refreshed(opened, {}, *everything)}
     for chart in dashboard.places:
         views[chart.title] = lambda chart=chart: dashboard.chart(chart, *everything)  # type: ignore[misc]
     views |= {
         "list, first page": lambda: dashboard.run_list(0, *everything),
         "list, middle page": lambda: dashboard.run_list(middle, *everything),
-        "ranking of one policy and task": lambda: dashboard.refreshed({}, *some),
+        "ranking of one policy and task": lambda: dashboard.refreshed(opened, {}, *some),
         "list of one policy and task": lambda: dashboard.run_list(0, *some),
         "one run": lambda: dashboard.run.show(int(newest["id"])),
     }

@@ -10,7 +10,7 @@ from typing import TypeVar
 from markupsafe import Markup
 
 from drafters.errors import UserError
-from multidraft.bench.action import untried
+from multidraft.bench.action import left_out, untried
 from multidraft.bench.verdict import verdict
 from multidraft.bench.verdict_tables import tables
 from multidraft.policies.titles import policy_title
@@ -42,9 +42,10 @@ def watched_verdict(work: LabWork, filter: TextFilter) -> Iterator[Markup]:
     yield from _watched(lambda: work.advise(filter), verdict_html, *_VERDICT)
 
 
-def watched_batch(verdicts: Verdicts, id: str) -> Iterator[Markup]:
+def watched_batch(verdicts: Verdicts, id: str, may_load: bool) -> Iterator[Markup]:
     """Likewise on a batch, with a button; it goes on for others who ask."""
-    yield from _watched(lambda: verdicts.job(id), partial(verdict_html, run_more=True), *_VERDICT, shared=True)
+    shown = partial(verdict_html, run_more=True, may_load=may_load)
+    yield from _watched(lambda: verdicts.job(id), shown, *_VERDICT, shared=True)
 
 
 def _watched(
@@ -69,9 +70,10 @@ def _watched(
         yield shown(job.result)
 
 
-def verdict_html(advice: Advice, *, run_more: bool = False) -> Markup:
+def verdict_html(advice: Advice, *, run_more: bool = False, may_load: bool = False) -> Markup:
     """What to do, then the reasons and each table, to be opened; policies by their titles. With ``run_more`` a button
-    for what is to be run on the same prompts too, which the page has to hear."""
+    for what is to be run on the same prompts too, which the page has to hear; with ``may_load`` a link to where the
+    pool is loaded without drafters that can go."""
     shown = [
         markup.folded(
             titled(table.title),
@@ -87,7 +89,7 @@ def verdict_html(advice: Advice, *, run_more: bool = False) -> Markup:
     ]
     more = untried(advice) if run_more else None
     said = ([sentence.split("`") for sentence in part] for part in verdict(advice))
-    return _template.verdict(*said, shown, more)
+    return _template.verdict(*said, shown, more, left_out(advice), may_load)
 
 
 def titled(text: str) -> str:

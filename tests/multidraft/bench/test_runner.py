@@ -61,14 +61,15 @@ def test_the_baseline_is_the_whole_answer_of_the_same_prompt(pool):
         assert plain.run.speedup == pytest.approx(1.0)
 
 
-def test_without_the_baseline_among_the_policies_a_prefix_is_measured_once(pool, monkeypatch):
+def test_without_the_baseline_among_the_policies_whole_answers_are_measured_once(pool, monkeypatch):
+    """However long one of them takes: a batch has one kind of baseline."""
     monkeypatch.setattr(measure, "PREFIX_TOKENS", 5)
     monkeypatch.setattr(measure, "WHOLE_SECONDS", 0.0)
     suite = runner.SuiteRun(pool, ITEMS[:2], ["ucb", "random"], GREEDY, origin=Origin("batch"))
     list(suite.steps(Measurement.steps, lambda entry: None))
     for entries in by_prompt(suite.entries):
         (baseline,) = {e.run.baseline for e in entries}
-        assert (baseline.kind, baseline.tokens) == ("prefix", 5)
+        assert (baseline.kind, baseline.tokens) == ("answer", len(entries[0].run.generation.token_ids))
 
 
 def test_a_baseline_that_is_soon_done_is_the_whole_answer(pool, monkeypatch):

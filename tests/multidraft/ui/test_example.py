@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import gradio as gr
 from starlette.applications import Starlette
@@ -60,7 +61,7 @@ def test_the_dashboard_shows_it_until_there_is_a_run(tmp_path: Path) -> None:
         dashboard = Dashboard(store, lambda: {"pool": "other"}, example=example.path)
         with gr.Blocks() as page, gr.Tab("Dashboard") as tab:
             dashboard.build(page, tab)
-        shown = dashboard.refreshed({}, *Chosen(pool="other", hardware="mine").values())
+        shown = dashboard.refreshed(SimpleNamespace(target=None), {}, *Chosen(pool="other", hardware="mine").values())
         assert "Recorded examples" in shown[dashboard.note] and "One drafter" in shown[dashboard.summary]
         opened = dashboard.run.show(example.FIRST + 1)
         assert f"Run {example.FIRST + 1}" in opened[dashboard.run.head]

@@ -77,10 +77,10 @@ class Batch:
         self._files: WeakKeyDictionary[BatchJob | KeptBatch, list[Path | None]] = WeakKeyDictionary()
         self._writing = threading.Lock()
 
-    def build(self, page: gr.Blocks, line: PoolLine) -> None:
-        """Lay out the tab inside the surrounding ``gr.Tab``; ``?batch=ID`` finds a batch again. The policies to choose
-        from follow the pool of ``line``."""
-        bundled = suite_names()
+    def build(self, page: gr.Blocks, line: PoolLine, tab: gr.Tab) -> None:
+        """Lay out the inside of ``tab``; ``?batch=ID`` finds a batch again. The policies to choose from follow the pool
+        of ``line``."""
+        self.may_load, bundled = line.loader.allowed, suite_names()
         first = DEFAULT_SUITE if DEFAULT_SUITE in bundled else None
         with gr.Row(elem_classes="md-columns"):
             with gr.Column(min_width=320):
@@ -139,9 +139,9 @@ class Batch:
                 )
                 self.buttons = AddressedJobs("batch", "Run batch", self.workbench.jobs, BatchJob)
         self.status = gr.HTML(_IDLE, js_on_load=None, elem_id="batch-status")
-        self.verdict = gr.HTML("", js_on_load=_RUN_MORE, elem_id="batch-verdict")
         self.rows = gr.HTML(view.rows_start(), js_on_load=_OPEN_PROMPT, apply_default_css=False, elem_id="rows")
         self.detail = gr.HTML("", js_on_load=None, apply_default_css=False, elem_id="prompt-detail")
+        self.verdict = gr.HTML("", js_on_load=_RUN_MORE, elem_id="batch-verdict")
         self.summary = gr.HTML("", js_on_load=None, elem_id="summary")
         with gr.Row(elem_classes="md-columns"):
             self.charts = [plot(id, visible=False) for id in CHARTS]
@@ -152,9 +152,10 @@ class Batch:
             ]
         for control in (suite, file):
             control.change(self.preview, [suite, file], read, concurrency_limit=1, **HIDDEN)
-        form = [suite, file, policies, limit, length, at_once, draft, heat, note, line.learn]
-        for chosen in (suite, file, policies, limit, length, at_once):
-            chosen.change(self.takes, form[:6], takes, **LAST)
+        form: list[Any] = [suite, file, policies, limit, length, at_once, draft, heat, note, line.learn]
+        renewed = [chosen.change for chosen in form[:6]]
+        # A batch that has ended tells what runs cost, and so do runs of other tabs.
+        gr.on([*renewed, self.summary.change, tab.select], self.takes, form[:6], takes, **LAST)
         page.load(self.takes, form[:6], takes, **QUICK)
         policies.change(self.completed, policies, policies, **LAST)
         policies.change(self.explained, policies, explained, **LAST)
@@ -273,6 +274,8 @@ class Batch:
         table, shown, ended = view.rows_start(), 0, batch.done
         first = {} if ended else {**self._blank(), **self.buttons.live(running=True)}
         first[self.detail] = view.HINT
+        if batch.texts_at_once == 1 and not ended:
+            first[self.verdict] = view.VERDICT_TO_COME
         while True:
             done = len(batch.rows)
             table += view.rows_html(batch, shown, done)
@@ -296,8 +299,8 @@ class Batch:
     def _ended(self, batch: BatchJob | KeptBatch, shown: Updates) -> Iterator[Updates]:
         """``shown``, the results and the verdict."""
         now = {**shown, **self._results(batch)}
-        for verdict in watched_batch(self.verdicts, batch.id) if batch.rows else ("",):
-            yield {**now, self.verdict: verdict + shared_html(f"batch/{batch.id}")}
+        for verdict in watched_batch(self.verdicts, batch.id, self.may_load) if batch.rows else ("",):
+            yield {**now, self.verdict: shared_html(f"batch/{batch.id}") + verdict}
             now = {}
 
     def _kept(self, id: str) -> KeptBatch | None:

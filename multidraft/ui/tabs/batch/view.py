@@ -29,12 +29,19 @@ ALL_TASKS, ALL_PROMPTS = "all tasks", "all prompts"
 SHOWN_TASKS = 20
 """Tasks of a suite that are counted one by one where it is read."""
 
+MAT = markup.tip("MAT", markup.MAT)
+
 FIGURES = 5
 """Columns of figures at the right of the table of results."""
 
 _template = macros("tabs/batch/batch.html")
 
 HINT = markup.caption_html("Open a prompt above to compare its outputs, token by token.")
+
+VERDICT_TO_COME = message_html(
+    "idle md-awaited",
+    "When all runs have ended, the verdict stands here: which policy, draft length and drafters suit such prompts.",
+)
 
 GONE = message_html("error", "There is no such batch here, or it is older than this server keeps.")
 
@@ -135,7 +142,7 @@ def rows_start() -> Markup:
     """Head of the table of results, to which rows are appended."""
     decode = markup.tip("Decode speed-up", "Over autoregressive decoding of the same prompt, decoding only")
     request = markup.tip("Request speed-up", "The same of the whole request, prefill and routing included")
-    columns = ("Prompt", "Task", "Policy", "Status", "Remark", "Tokens", "MAT", "Tokens/s", decode, request)
+    columns = ("Prompt", "Task", "Policy", "Status", "Remark", "Tokens", MAT, "Tokens/s", decode, request)
     return markup.table_start(columns, FIGURES, "md-rows", "Runs of the batch")
 
 
@@ -182,7 +189,7 @@ def throughput_html(run: BatchJob) -> Markup:
             "Policy": policy_title(line["policy"]),
             "Tokens/s": number(line["tokens_per_second"], 1),
             "Over no drafter": number(line["over_batch"], 2, "×"),
-            "MAT": number(line["tokens"] / line["rounds"], 2),
+            MAT: number(line["tokens"] / line["rounds"], 2),
             "Texts": line["texts"],
             "Tokens": line["tokens"],
             "Seconds": number(line["seconds"], 1),
@@ -228,7 +235,7 @@ def _figures(line: Any) -> dict[str, Any]:
             title: verdict.times(summary.ratio_of(line._asdict(), name))
             for title, name in (("Decode speed-up", "speedup"), ("Request speed-up", "request_speedup"))
         },
-        "MAT": number(line.mean_accepted_tokens, 2),
+        MAT: number(line.mean_accepted_tokens, 2),
     }
 
 
@@ -282,7 +289,7 @@ def detail_html(run: BatchJob | KeptBatch, item: int) -> Markup:
 def _card_html(run: BatchJob | KeptBatch, index: int, row: Row) -> Markup:
     facts = (
         (count(row.tokens, "token"), ""),
-        (number(row.mean_accepted_tokens, 2), "MAT"),
+        (number(row.mean_accepted_tokens, 2), MAT),
         (number(row.tokens_per_second, 1), "tokens/s"),
         (times(row.speedup, row.tokens if row.finished else None, row.speedup_uncertainty), "speed-up"),
     )

@@ -116,20 +116,23 @@ class Control:
         offered = [(titles.get(value, value), value) for value in values]
         return [(self.every, ALL), *offered] if self.every else offered
 
-    def build(self, chosen: Chosen) -> gr.Dropdown:
+    def build(self, chosen: Chosen, min_width: int) -> gr.Dropdown:
         """The control, until :func:`offered` says what else there is."""
-        place: dict[str, Any] = {"label": self.label, "elem_id": f"filter-{self.field}"}
+        place: dict[str, Any] = {"label": self.label, "elem_id": f"filter-{self.field}", "min_width": min_width}
         if not self.every:
-            return gr.Dropdown([], multiselect=True, min_width=220, **place)
+            return gr.Dropdown([], multiselect=True, **place)
         value = getattr(chosen, self.name)
         # A value of one's own is no error: the choices may have changed on the server before the page knows, and
         # :func:`known` drops what is not there.
         place["allow_custom_value"] = True
-        return gr.Dropdown(self.choices([value] if value else []), value=value, min_width=160, **place)
+        return gr.Dropdown(self.choices([value] if value else []), value=value, **place)
 
 
-BASELINES = {"answer": "decoding of the whole answer", "prefix": "decoding of its first tokens, their median"}
+BASELINES = {"answer": "whole answer", "prefix": "first tokens, their median"}
 """What a speed-up may compare with, by ``run.BaselineKind``: autoregressive decoding of so much."""
+
+WIDE = 230
+"""Pixels in which the values of the filters that are folded away can be read; five stand in a row."""
 
 SOURCES = {
     "play": "Play",
@@ -174,15 +177,15 @@ def build_filters(chosen: Chosen) -> tuple[list[Any], gr.Accordion, gr.Button]:
     ranking), the accordion that has those that are less
     asked for, titled by :func:`more_title`, and the button that reads the history again."""
     with gr.Row(elem_classes="md-filters"):
-        shown = [control.build(chosen) for control in CONTROLS[:FOLDED]]
+        shown = [control.build(chosen, 160) for control in CONTROLS[:FOLDED]]
         refresh = gr.Button("Refresh", size="md", min_width=110, scale=0, elem_id="refresh")
     more = gr.Accordion(more_title(chosen), open=False, elem_id="more-filters")
     with more, gr.Row():
         days = [
-            gr.DateTime(None, include_time=False, type="string", label=label, min_width=150, elem_id=f"filter-{end}")
+            gr.DateTime(None, include_time=False, type="string", label=label, min_width=WIDE, elem_id=f"filter-{end}")
             for label, end in (("From (UTC)", "from"), ("To, inclusive (UTC)", "to"))
         ]
-        folded = [control.build(chosen) for control in CONTROLS[FOLDED:]]
+        folded = [control.build(chosen, WIDE) for control in CONTROLS[FOLDED:]]
     switch = gr.Checkbox(
         label="Rank over all prompts, also those that not all policies ran",
         container=False,

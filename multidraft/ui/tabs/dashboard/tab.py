@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from contextlib import suppress
 from functools import partial
 from html import escape
 from itertools import groupby
@@ -14,10 +14,10 @@ from typing import Any
 import gradio as gr
 from markupsafe import Markup
 
-from drafters.errors import UserError, without_folders
+from drafters.errors import UserError
 from multidraft.service.lab import LabWork, ReplayJob
 from multidraft.ui.tabs.dashboard import filters as dashboard_filters
-from multidraft.ui.tabs.dashboard import tables, views
+from multidraft.ui.tabs.dashboard import tables, unmatched, views
 from multidraft.ui.tabs.dashboard.beginning import PromptBox
 from multidraft.ui.tabs.dashboard.charts import FAST
 from multidraft.ui.tabs.dashboard.exchange import Exchange
@@ -82,7 +82,9 @@ class Dashboard:
         with gr.Column() as self.everything:
             self.filters, self.more, self.refresh = dashboard_filters.build_filters(Chosen(**self.defaults()))
             self.note = gr.HTML(
-                message_html("busy", "Reading the history …"), js_on_load=None, elem_id="dashboard-note"
+                message_html("busy md-awaited", "Reading the history …"),
+                js_on_load=unmatched.LET_GO,
+                elem_id="dashboard-note",
             )
             with gr.Column(visible=False) as self.body:
                 self._build_figures()
@@ -141,13 +143,12 @@ class Dashboard:
         self.restored = page.load(self.restore, None, [self.usual_place, *self.filters, *opened], **HIDDEN)
         # All in one: two events could end in the other order, and show the filters' former values.
         changes = [control.change if isinstance(control, gr.DateTime) else control.input for control in self.filters]
-        overview = [self.note, self.body, self.mixture, self.restrict, self.summary, self.legend, self.usual]
-        overview += [self.verdict, self.taught]
+        overview = [self.note, self.body, self.mixture, self.restrict, self.summary, self.legend]
+        overview += [self.usual, self.verdict, self.taught]
         asked = ((self.advise, watched_verdict, self.verdict), (self.lessons, watched_lessons, self.taught))
+        at_most: dict[str, Any] = {"concurrency_limit": ReplayJob.limit, **HIDDEN}
         for button, watched, place in asked:
-            button.click(
-                partial(self.advised, watched), self.filters, place, concurrency_limit=ReplayJob.limit, **HIDDEN
-            )
+            button.click(partial(self.advised, watched), self.filters, place, **at_most)
         choices = self.filters[: len(CONTROLS)]
         shown = gr.on(
             [tab.select, self.refresh.click, self.narrowed.change, self.exchange.imported.change, *changes],
@@ -163,6 +164,7 @@ class Dashboard:
         self.restrict.click(
             self.restricted, [self.usual, self.narrowed, *self.filters], [*choices, self.narrowed], **HIDDEN
         )
+        self.note.click(self.relaxed, [self.narrowed, *self.filters], [*self.filters, self.narrowed], **HIDDEN)
         for button, step in ((self.newer, -1), (self.older, 1)):
             button.click(lambda page, step=step: page + step, self.page, self.page, **LAST).then(
                 self.run_list, [self.page, *self.filters], self.list, **LAST
@@ -211,11 +213,15 @@ class Dashboard:
         }
         return {self.usual_place: now, **moved}
 
-    def refreshed(self, offered: dict[str, list[str]], *values: Any) -> Updates:
-        """The filters with what there is now to choose, if that is not what they offer; what there is; the title of
-        those that are folded away; the overview."""
+    def refreshed(self, event: gr.EventData, offered: dict[str, list[str]], *values: Any) -> Updates:
+        """The filters with what there is now to choose, if that is not what they offer, and without what no longer
+        applies; what there is; the title of those that are folded away; the overview."""
         found, shown = self._found(), Chosen(*values)
         chosen = dashboard_filters.known(found, shown)
+        places = [control._id for control in self.filters[: len(CONTROLS)]]
+        if (changed := getattr(event.target, "_id", None)) in places:
+            with suppress(StorageError, UserError):  # overview() says what is wrong
+                chosen = unmatched.let_go(self.path, chosen, places.index(changed))
         same = found == offered and chosen == dashboard_filters.known(offered, shown)
         controls = [] if same else dashboard_filters.offered(found, chosen, shown)
         return {
@@ -227,8 +233,16 @@ class Dashboard:
 
     def restricted(self, usual: dict[str, Any], narrowed: int, *values: Any) -> Updates:
         """The filters narrowed to the most frequent conditions among the runs shown, and how often that was done."""
+        return self._moved(narrowed, Chosen(**{**dict(zip(Chosen.__dataclass_fields__, values)), **usual}))
+
+    def relaxed(self, event: gr.EventData, narrowed: int, *values: Any) -> Updates:
+        """The filters without those that a button lets go, likewise."""
+        chosen = unmatched.relaxed(Chosen(*values), names := events.clicked(event, "relax"))
+        days = {self.filters[-3]: None, self.filters[-2]: None} if "since" in names else {}
+        return {**self._moved(narrowed, chosen), **days}
+
+    def _moved(self, narrowed: int, chosen: Chosen) -> Updates:
         found = self._found()
-        chosen = Chosen(**{**dict(zip(Chosen.__dataclass_fields__, values)), **usual})
         controls = dashboard_filters.offered(found, dashboard_filters.known(found, chosen))
         return {**dict(zip(self.filters, controls, strict=False)), self.narrowed: narrowed + 1}
 
@@ -240,7 +254,7 @@ class Dashboard:
     def overview(self, *values: Any) -> Updates:
         """Note, visibility of the figures, policies ranked, and what the button that narrows the filters chooses."""
         hidden: Updates = {self.body: gr.Column(visible=False)}
-        note = Markup().join(message_html("error", problem) for problem in self._problems())
+        note = views.problems_html(self.store)
         try:
             path = self.path
             if not _count(path):
@@ -248,13 +262,11 @@ class Dashboard:
             if path != self.store.path:
                 note += tables.EXAMPLE
             chosen = Chosen(*values).filter()
-            view = views.overview(path, chosen)
+            if (view := views.overview(path, chosen)) is None:
+                return {**hidden, self.note: note + unmatched.nothing_fits_html(path, Chosen(*values))}
             note += running_html(self.store.path, chosen, self.work.workbench.jobs.listed if self.work else ())
         except (StorageError, UserError) as error:
             return {**hidden, self.note: note or problem_html(error)}
-        if view is None:
-            elsewhere = queries.count(path, replace(chosen, pool=None, hardware=None))
-            return {**hidden, self.note: note + tables.nothing_fits_html(elsewhere)}
         return {
             self.note: note,
             self.body: gr.Column(visible=True),
@@ -325,13 +337,6 @@ class Dashboard:
     def export(self, suffix: str, *values: Any) -> str:
         write, path = EXPORTS[suffix], self.path
         return export_file(f"runs.{suffix}", lambda file: write(path, Chosen(*values).filter(), file))
-
-    def _problems(self) -> Iterator[str]:
-        """Why the history, or a copy of it, is not being written; the log says where they lie."""
-        if self.store.problem:
-            yield without_folders(f"The history is not being written. {self.store.problem}")
-        if self.store.backup and self.store.backup.problem:
-            yield without_folders(self.store.backup.problem)
 
     def _found(self) -> dict[str, list[str]]:
         try:

@@ -49,15 +49,6 @@ PHASES = (
 MIXED = "* Ranks are over runs under different conditions, so a verdict may differ."
 
 
-def nothing_fits_html(elsewhere: int) -> Markup:
-    """No run fits the filters; ``elsewhere`` fit those other than pool and hardware."""
-    if not elsewhere:
-        return markup.empty_html("No finished run matches these filters.", "Clear one of them to see more.")
-    fit = f"{count(elsewhere, 'run')} {'matches' if elsewhere == 1 else 'match'} the others"
-    say = f"{fit} with another pool or on other hardware: choose all pools and all hardware."
-    return markup.empty_html("No finished run matches these filters.", say)
-
-
 def key_html(policy: str, drawn: Sequence[str]) -> Markup:
     """The line and marker that stand for a policy in charts; a gap of the same width for one without."""
     if policy not in drawn:

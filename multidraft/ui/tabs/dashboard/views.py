@@ -11,6 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from markupsafe import Markup
 
+from drafters.errors import without_folders
 from multidraft.service.batch import BatchJob
 from multidraft.service.jobs import Job
 from multidraft.ui.tabs.dashboard import tables
@@ -21,6 +22,7 @@ from multidraft.ui.widgets.theme import POLICY_COLOURS
 from storage import aggregates, queries, ranking
 from storage.filters import Filter
 from storage.kept import kept
+from storage.store import Store
 
 MOST_DRAWN = len(POLICY_COLOURS)
 """Policies in charts whose lines are told apart by colour; those with the most runs."""
@@ -178,6 +180,13 @@ def overview(path: Path, filter: Filter) -> Overview | None:
         usual=usual(conditions),
         usual_title=usual_title(conditions),
     )
+
+
+def problems_html(store: Store) -> Markup:
+    """Why the history, or a copy of it, is not being written, if it is not; the log says where they lie."""
+    unwritten = f"The history is not being written. {store.problem}" if store.problem else ""
+    problems = [unwritten, (store.backup and store.backup.problem) or ""]
+    return Markup().join(message_html("error", without_folders(problem)) for problem in problems if problem)
 
 
 def running_html(path: Path, filter: Filter, jobs: Sequence[Job[Any]]) -> Markup:

@@ -153,6 +153,7 @@ class PoolTab:
     def build(self, page: gr.Blocks, tab: gr.Tab, line: PoolLine) -> None:
         """Lay out the inside of ``tab``; it follows the pool of ``line``."""
         bench = self.workbench
+        self.asked = gr.State([])
         self.pool = gr.HTML(pool_html(bench.pool, bench.hardware, bench.version), js_on_load=None, elem_id="pool")
         with gr.Row(elem_classes="md-leave-out", visible=self.loader.allowed) as self.leaving:
             self.left_out = gr.Dropdown(
@@ -177,7 +178,8 @@ class PoolTab:
         gr.HTML(_template.your_own(), js_on_load=None, elem_id="your-own")
         shown = [self.pool, self.leaving, self.left_out, self.hint, self.matrix]
         progress = [self.status, self.stop_loading, self.known]
-        tab.select(self.show, None, shown, **HIDDEN)
+        page.load(self.linked, None, self.asked, **QUICK)
+        tab.select(self.show, self.asked, [*shown, self.asked], **HIDDEN)
         line.changed(self.show, None, shown)
         line.changed(self.state, None, progress)
         watched = dict[str, Any](concurrency_limit=32, trigger_mode="once", **HIDDEN)
@@ -185,16 +187,24 @@ class PoolTab:
         self.reload.click(self.load_without, self.left_out, [*progress, *shown], **watched)
         self.stop_loading.click(self.stop, None, None, **QUICK)
 
-    def show(self) -> Updates:
-        """The pool with the costs measured so far, and the drafters by task over all of its recorded runs."""
+    def linked(self, request: gr.Request) -> list[str]:
+        """The drafters that the page's address chooses to leave out."""
+        return str(request.query_params.get("without", "")).split(",")
+
+    def show(self, asked: Sequence[str] = ()) -> Updates:
+        """The pool with the costs measured so far, and the drafters by task over all of its recorded runs; those
+        ``asked`` for chosen to be left out, once."""
         bench, card = self.workbench, self._card()
         shown: Updates = {
             self.pool: pool_html(bench.pool, bench.hardware, bench.version),
             self.leaving: gr.Row(visible=self.loader.allowed and card is not None),
         }
+        if asked:
+            shown[self.asked] = []
         if card is not None:
             names, gone = [entry.name for entry in card.drafters], left_out(card, bench.pool.card)
-            shown[self.left_out] = gr.Dropdown(names, value=gone, multiselect=True)
+            chosen = [name for name in names if name in asked] or gone
+            shown[self.left_out] = gr.Dropdown(names, value=chosen, multiselect=True)
         try:
             known = aggregates.drafter_by_task(bench.store.path, Filter(pool=bench.pool.name))
         except StorageError as error:

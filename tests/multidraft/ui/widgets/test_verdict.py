@@ -3,9 +3,11 @@
 import pytest
 
 from multidraft.replay.advice import Advice
+from multidraft.replay.contribution import Share
 from multidraft.ui.widgets.verdict import verdict_html
 from storage.figures import Ratio
 from tests.multidraft.bench.test_verdict import NOISE, PLAIN, option
+from tests.runs import make_run
 
 LIVE = Advice.of(PLAIN, [option("rate-hedge", 0.5, noise=NOISE), option("ucb:beta=0.1", 0.8)])
 
@@ -32,3 +34,17 @@ def test_what_was_not_run_is_one_click_away(played, known, button):
     assert button in html and ("<button" in html) == bool(button)
     assert html.index("What to do") < html.index("<button") if button else True
     assert "<button" not in verdict_html(found), "where nothing hears it"
+
+
+def test_drafters_that_can_go_lead_to_where_that_is_measured():
+    shares = (Share("math", True, 0.3, Ratio(1.2, 1.1, 1.3, 8)), Share("old", False, 0.0, None))
+    known = {"shares": shares, "removed": (("old",), None), "text": make_run(suite="pocket", draft_length=12)}
+    found = Advice.of(PLAIN, [option("rate-hedge", 0.5, noise=NOISE)], texts=8, measured=LIVE, **known)
+    html = verdict_html(found, may_load=True)
+    assert 'href="?tab=pool&amp;without=old"' in html
+    command = "bench pocket --pool pocket:without=old --policies rate-hedge --draft-length 12 --max-new-tokens 6 --db"
+    assert command in html
+    html = verdict_html(found)
+    assert command in html and "?tab=pool" not in html, "where visitors may not load pools"
+    alone = Advice.of(PLAIN, [option("fixed:math", 0.5)], texts=8, measured=LIVE, **known)
+    assert ":without=" not in verdict_html(alone)

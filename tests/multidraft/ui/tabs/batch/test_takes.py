@@ -2,7 +2,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import gradio as gr
+
+from multidraft.service.pool_loading import PoolLoader
 from multidraft.service.workbench import Workbench
+from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.tabs.batch.tab import Batch
 from tests.runs import make_run
 
@@ -24,3 +28,14 @@ def test_how_long_a_batch_would_take_is_said_by_what_the_newest_took(workbench: 
     assert "did you mean ucb?" in tab.takes("pocket", None, ["ucb", "ucbb"], 10, 100, 1)
     assert tab.takes("pocket", None, ["ucb"], 10, 100, 4) == tab.takes(None, None, ["ucb"], 0, 100, 1) == ""
     assert tab.takes("pocket", None, ["ucb"], None, 100, 1) == tab.takes("pocket", None, ["ucb"], -1, 100, 1) == ""
+
+
+def test_it_is_told_anew_when_a_batch_has_ended_and_when_the_tab_is_opened(workbench: Workbench) -> None:
+    tab, line = Batch(workbench), PoolLine(PoolLoader(workbench))
+    with gr.Blocks() as page:
+        line.build()
+        with gr.Tab("Batch") as place:
+            tab.build(page, line, place)
+        line.build_learn()
+    events = {target for fn in page.fns.values() if fn.fn == tab.takes for target in fn.targets}
+    assert {(place._id, "select"), (tab.summary._id, "change")} < events

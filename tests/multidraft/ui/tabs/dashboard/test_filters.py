@@ -57,7 +57,7 @@ def test_filters_of_an_address() -> None:
 def test_what_a_page_shows_that_is_not_offered_any_more_is_no_error(control: Control) -> None:
     """The choices may have changed on the server before the page knows."""
     with gr.Blocks():
-        dropdown = control.build(Chosen(**DEFAULTS))
+        dropdown = control.build(Chosen(**DEFAULTS), 160)
     assert dropdown.preprocess("gone") == "gone"
     assert not getattr(known(FOUND, Chosen(**{control.name: "gone"})), control.name)
 

@@ -166,6 +166,8 @@ def test_the_tab_loads_known_pools_only_and_only_where_it_may(
 
 def test_the_pool_in_use_is_loaded_without_some_drafters_and_whole_again(own_bench: Workbench, pool_card: Path) -> None:
     tab = built(PoolTab(PoolLoader(own_bench, cards=pool_card.parent)), own_bench)
+    shown = tab.show(["far", "gone"])  # as a link of a verdict asks, once
+    assert shown[tab.left_out].value == ["far"] and shown[tab.asked] == [] and tab.show()[tab.left_out].value == []
     assert tab.show()[tab.left_out].choices == [(name, name) for name in ("near", "lookup", "far", "alone")]
     shown = after(tab.load_without(["far"]))
     assert "without far is in use" in shown[tab.status] and "Loaded without far" in shown[tab.known]
