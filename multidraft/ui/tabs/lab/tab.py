@@ -9,7 +9,7 @@ import gradio as gr
 
 from drafters.errors import UserError
 from multidraft.policies import POLICIES
-from multidraft.policies.titles import DEFAULT_POLICY, policy_choices
+from multidraft.policies.titles import DEFAULT_POLICY, policy_choices, policy_title
 from multidraft.replay.experiment import Experiment
 from multidraft.service.lab import ExperimentJob, LabWork, ReplayJob
 from multidraft.service.workbench import Workbench
@@ -78,7 +78,7 @@ class Lab:
     def _build_policies(self) -> gr.Button:
         """The policies to replay, and the buttons; returns the one that chooses all policies."""
         self.policies = gr.Dropdown(
-            [],
+            [(policy_title(spec), spec) for spec in DEFAULT_POLICIES],
             value=list(DEFAULT_POLICIES),
             multiselect=True,
             allow_custom_value=True,
