@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 from drafters.card import is_bundled
@@ -14,6 +15,7 @@ from multidraft.policies import canonical_spec
 from multidraft.policies.titles import DEFAULT_POLICY, policy_choices, policy_title
 from multidraft.replay.advice import NEWEST, PLAIN, Advice, advise, candidates, most_replays
 from multidraft.replay.experiment import BEST_FIXED, ORACLE, Experiment
+from multidraft.replay.machine_costs import MachineCosts
 from multidraft.replay.outcomes import Outcome, is_whole, mean_regret, numeric_settings, sweep, sweep_values
 from multidraft.replay.recorded import (
     Recorded,
@@ -76,11 +78,11 @@ class Range:
 
 
 class LabWork:
-    """Reads the history and replays it."""
+    """Reads a history and replays it: the one at ``path``, by default the workbench's."""
 
-    def __init__(self, workbench: Workbench):
-        self.workbench = workbench
-        self.costs = workbench.recorded_costs
+    def __init__(self, workbench: Workbench, path: Path | None = None):
+        self.workbench, self.path = workbench, path or workbench.store.path
+        self.costs = MachineCosts(path) if path else workbench.recorded_costs
 
     def route(self, pool: str, card_hash: str, drafters: Sequence[str]) -> Route | None:
         """The router of the pool that wrote a text, the loaded or a bundled one; it is asked once for each prompt."""
@@ -129,7 +131,7 @@ class ReplayJob(Job[T]):
 
     def prepare(self) -> None:
         """Read the texts, for the device is not to wait for the disk."""
-        self._texts = recorded_texts(self.lab.workbench.store.path, self.filter)
+        self._texts = recorded_texts(self.lab.path, self.filter)
 
     def longest(self, limits: Limits) -> float | None:
         return limits.run_seconds
@@ -183,7 +185,7 @@ class ExperimentJob(ReplayJob[Experiment]):
 
     def prepare(self) -> None:
         super().prepare()
-        live = ran_live(self.lab.workbench.store.path, self._texts, self.filter.runs)
+        live = ran_live(self.lab.path, self._texts, self.filter.runs)
         # Of texts under several settings no run is of all.
         self._measured = measured(live, self._texts) if of_usual_setting(self._texts) == list(self._texts) else None
 
@@ -250,14 +252,13 @@ class AdviceJob(ReplayJob[Advice]):
     """The verdict on the traffic that some texts stand for."""
 
     def prepare(self) -> None:
-        store = self.lab.workbench.store
-        store.flush()  # a batch that has just ended
-        found = recorded_texts(store.path, self.filter)
+        self.lab.workbench.store.flush()  # a batch that has just ended
+        found = recorded_texts(self.lab.path, self.filter)
         self._texts = of_usual_setting(of_newest_bench(found))
         self._left_out = len(found) - len(self._texts)
         drafters, made_on = self._texts[0].generation.drafters, self._texts[0].conditions
         self._memory = memory_of(made_on.pool, drafters, made_on.hardware) if is_bundled(made_on.pool) else {}
-        self._live = ran_live(store.path, self._texts, self.filter.runs)
+        self._live = ran_live(self.lab.path, self._texts, self.filter.runs)
 
     def steps(self) -> Generator[None, None, Advice]:
         recorded, route = yield from self._recorded()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -33,12 +34,16 @@ REWARD = (
 
 
 class Lab:
-    """The tab and what its controls do."""
+    """The tab and what its controls do.
 
-    def __init__(self, workbench: Workbench):
-        self.work = LabWork(workbench)
-        self.texts = TextChoice(workbench.store.path)
-        self.sweeping = SweepSection(self.work, self.texts)
+    Args:
+        example: path of the recorded examples, which can be replayed beside the history.
+    """
+
+    def __init__(self, workbench: Workbench, example: Callable[[], Path] | None = None):
+        self.workbench = workbench
+        self.texts = TextChoice(LabWork(workbench), example)
+        self.sweeping = SweepSection(workbench, self.texts)
 
     def build(self, tab: gr.Tab, page: gr.Blocks) -> None:
         """Lay out the inside of ``tab``, which brings itself up to date when it is opened; ``?run=ID`` names a run."""
@@ -111,14 +116,14 @@ class Lab:
 
                 add.click(added, [self.policies, *fields], [self.policies, problem], **QUICK)
 
-        self.buttons = RunButtons("Replay", ("lab-replay", "lab-stop"), self.work.workbench.jobs, ReplayJob)
+        self.buttons = RunButtons("Replay", ("lab-replay", "lab-stop"), self.workbench.jobs, ReplayJob)
         return everything
 
     def offer(self, bench: str | None) -> tuple[gr.Dropdown, gr.Dropdown]:
         """The policies that can be replayed on the bench's texts; what is chosen stays."""
         if not bench:
             return gr.skip(), gr.skip()
-        found = self.work.choices(self.texts.bench(bench))
+        found = self.texts.policies(bench)
         return (
             gr.Dropdown(policy_fields.to_type(found), multiselect=True, allow_custom_value=True),
             gr.Dropdown(policy_fields.with_specs(found), allow_custom_value=True),
@@ -126,12 +131,12 @@ class Lab:
 
     def completed(self, bench: str | None, specs: list[str]) -> Any:
         """The policies, of which one may have been typed in part."""
-        found = policy_fields.to_type(self.work.choices(self.texts.bench(bench))) if bench else []
+        found = policy_fields.to_type(self.texts.policies(bench)) if bench else []
         return policy_fields.completed(specs, found)
 
     def all_policies(self, bench: str) -> list[str]:
         """Every policy that can be replayed, single drafters left out."""
-        return [spec for _, spec in self.work.choices(self.texts.bench(bench)) if not spec.startswith("fixed:")]
+        return [spec for _, spec in self.texts.policies(bench) if not spec.startswith("fixed:")]
 
     def restore(self, request: gr.Request) -> tuple[Any, ...]:
         """The choices that the page's address has, and the run that it names, if any: for the field (Gradio would make
@@ -154,7 +159,7 @@ class Lab:
         asked, policies = Asked(*values[:FIELDS]), values[FIELDS]
 
         def start() -> ExperimentJob:
-            return self.work.experiment(self.texts.filter(asked), list(dict.fromkeys(policies)))
+            return self.texts.work(asked).experiment(self.texts.filter(asked), list(dict.fromkeys(policies)))
 
         yield from watched(start, self._found, self.status, self.buttons)
 
