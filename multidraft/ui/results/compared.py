@@ -155,12 +155,12 @@ def _of_comparison(
             "a": a["id"],
             "b": b["id"],
             "b_differs_in": "; ".join(f"{name}: {one} -> {other}" for name, one, other in found.differs),
-            **_columns("request_speedup_a", pair.speedups[0]),
-            **_columns("request_speedup_b", pair.speedups[1]),
-            **_columns("request_speedup_b_over_a", pair.relative),
-            **_columns("tokens_per_round_b_over_a", pair.rounds),
-            **_columns("decode_speed_by_clock_b_over_a", pair.decode),
-            **_columns("request_speed_by_clock_b_over_a", pair.request),
+            **ratio_columns("request_speedup_a", pair.speedups[0]),
+            **ratio_columns("request_speedup_b", pair.speedups[1]),
+            **ratio_columns("request_speedup_b_over_a", pair.relative),
+            **ratio_columns("tokens_per_round_b_over_a", pair.rounds),
+            **ratio_columns("decode_speed_by_clock_b_over_a", pair.decode),
+            **ratio_columns("request_speed_by_clock_b_over_a", pair.request),
         }
         for pair in found.pairs
     ]
@@ -197,7 +197,7 @@ def _sides(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]) -> tup
     return words.format("A", one[0].lower() + one[1:]), words.format("B", other[0].lower() + other[1:])
 
 
-def _columns(name: str, ratio: Ratio | None) -> dict[str, float | int | None]:
+def ratio_columns(name: str, ratio: Ratio | None) -> dict[str, float | int | None]:
     """A ratio with its interval, as columns of a file."""
     if ratio is None:
         return dict.fromkeys((name, f"{name}_low", f"{name}_high", f"{name}_prompts"))

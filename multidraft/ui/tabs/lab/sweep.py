@@ -14,7 +14,7 @@ from multidraft.replay.outcomes import DRAFT_LENGTH, numeric_settings
 from multidraft.service.inputs import real_number, whole_number
 from multidraft.service.lab import Range, ReplayJob, Sweep, SweepJob
 from multidraft.service.workbench import Workbench
-from multidraft.ui.tabs.lab import view
+from multidraft.ui.tabs.lab import files, view
 from multidraft.ui.tabs.lab.texts import FIELDS, Asked, TextChoice
 from multidraft.ui.tabs.lab.watch import watched
 from multidraft.ui.widgets.charts import plot
@@ -64,6 +64,7 @@ class SweepSection:
         with gr.Row(elem_classes="md-columns"):
             self.charts = [plot(f"lab-sweep-{i}", visible=False) for i in range(len(view.SWEPT))]
         self.table = gr.HTML("", js_on_load=None, elem_id="lab-sweep-table")
+        self.csv = gr.DownloadButton("Download CSV", size="sm", visible=False, elem_id="lab-sweep-csv", scale=0)
         self.policy, self.setting, self.range_fields = policy, setting, [start, end, scale]
         own: list[Any] = [policy, setting, start, end, points, scale]
         page.load(self.restore, None, own, **QUICK)
@@ -78,7 +79,7 @@ class SweepSection:
         self.buttons.run.click(
             self.sweep,
             fields,
-            [self.status, *self.charts, self.table, *self.buttons.both, self.buttons.id],
+            [self.status, *self.charts, self.table, self.csv, *self.buttons.both, self.buttons.id],
             concurrency_limit=ReplayJob.limit,
             **HIDDEN,
         )
@@ -132,7 +133,8 @@ class SweepSection:
                 place: gr.Plot(view.sweep_figure(sweep, log, *chart), visible=True)
                 for place, chart in zip(self.charts, view.SWEPT, strict=True)
             }
-            return {self.status: view.swept_html(sweep), **charts, self.table: view.sweep_html(sweep)}
+            table = {self.table: view.sweep_html(sweep), self.csv: files.offered(files.sweep_file(sweep))}
+            return {self.status: view.swept_html(sweep), **charts, **table}
 
         yield from watched(begin, done, self.status, self.buttons)
 

@@ -14,7 +14,7 @@ from multidraft.policies.titles import DEFAULT_POLICY, policy_choices, policy_ti
 from multidraft.replay.experiment import Experiment
 from multidraft.service.lab import ExperimentJob, LabWork, ReplayJob
 from multidraft.service.workbench import Workbench
-from multidraft.ui.tabs.lab import view
+from multidraft.ui.tabs.lab import files, view
 from multidraft.ui.tabs.lab.sweep import SweepSection
 from multidraft.ui.tabs.lab.texts import FIELDS, KEEP, Asked, TextChoice, linked_run, restored
 from multidraft.ui.tabs.lab.watch import watched
@@ -57,6 +57,8 @@ class Lab:
                     everything = self._build_policies()
             self.status = gr.HTML(IDLE, js_on_load=None, elem_id="lab-status")
             self.outcomes = gr.HTML("", js_on_load=None, elem_id="lab-outcomes")
+            self.csv = gr.DownloadButton("Download CSV", size="sm", visible=False, elem_id="lab-csv", scale=0)
+            self.cited = gr.HTML("", js_on_load=None, elem_id="lab-cited")
             self.curves, self.lanes = (plot(id, visible=False) for id in ("lab-regret", "lab-lanes"))
             self.rounds = gr.HTML("", js_on_load=None, elem_id="lab-rounds")
             self.sweeping.build(page)
@@ -70,12 +72,13 @@ class Lab:
         everything.click(self.all_policies, fields[0], self.policies, **HIDDEN)
         self.policies.change(self.completed, [fields[0], self.policies], self.policies, **LAST)
         linked = gr.State(None)
-        shown = [self.status, self.outcomes, self.curves, self.lanes, self.rounds, *self.buttons.both, self.buttons.id]
+        shown = [self.status, self.outcomes, self.csv, self.cited, self.curves, self.lanes, self.rounds]
+        shown += [*self.buttons.both, self.buttons.id]
         chosen = [*fields, self.policies]
         self.buttons.run.click(self.replay, chosen, shown, concurrency_limit=ReplayJob.limit, **HIDDEN)
-        kept = [*fields[1:5], self.policies]
+        kept = [*fields[:5], self.policies]
         page.load(self.restore, None, [*kept, fields[-1], linked], **QUICK)
-        choices = [*(field.input for field in fields[1:5]), self.policies.input, self.buttons.run.click]
+        choices = [*(field.input for field in fields[:5]), self.policies.input, self.buttons.run.click]
         gr.on(choices, None, kept, None, js=KEEP, **PRIVATE)
         forget_refusal(chosen, self.status, IDLE, "input")
         linked.change(self.replay_linked, [linked, *chosen], shown, concurrency_limit=ReplayJob.limit, **HIDDEN)
@@ -144,15 +147,16 @@ class Lab:
         run = linked_run(request)
         return *restored(request), run, gr.skip() if run is None else run
 
-    def replay_linked(self, run: int | None, *values: Any) -> Iterator[Updates]:
+    def replay_linked(self, request: gr.Request, run: int | None, *values: Any) -> Iterator[Updates]:
         """As :meth:`replay`, if the page's address names a run; the event comes without one too."""
         if run is None:
             yield gr.skip()  # to yield nothing would blank all outputs
         else:
-            yield from self.replay(*values)
+            yield from self.replay(request, *values)
 
-    def replay(self, *values: Any) -> Iterator[Updates]:
-        """Replay the policies on the texts and yield what changes: progress, then the results.
+    def replay(self, request: gr.Request, *values: Any) -> Iterator[Updates]:
+        """Replay the policies on the texts and yield what changes: progress, then the results, to be cited by the
+        address that is asked.
 
         ``values`` are those of the fields, then the policies.
         """
@@ -161,13 +165,17 @@ class Lab:
         def start() -> ExperimentJob:
             return self.texts.work(asked).experiment(self.texts.filter(asked), list(dict.fromkeys(policies)))
 
-        yield from watched(start, self._found, self.status, self.buttons)
+        def done(experiment: Experiment) -> Updates:
+            return self._found(experiment) | {self.cited: files.cited_html(experiment, asked, request)}
+
+        yield from watched(start, done, self.status, self.buttons)
 
     def _found(self, experiment: Experiment) -> Updates:
         single = len(experiment.recorded) == 1
         return {
             self.status: view.replayed_html(experiment),
             self.outcomes: view.outcomes_html(experiment),
+            self.csv: files.offered(files.outcomes_file(experiment)),
             self.curves: gr.Plot(view.regret_curves_figure(experiment), visible=True),
             self.lanes: gr.Plot(view.rounds_figure(experiment) if single else None, visible=single),
             self.rounds: view.rounds_html(experiment) if single else "",

@@ -220,19 +220,33 @@ def linked_run(request: gr.Request) -> int | None:
     return events.linked_run(request) if request.query_params.get("tab") == "lab" else None
 
 
-KEEP = """(suite, tasks, batch, newest, policies) => address({
+KEEP = """(bench, suite, tasks, batch, newest, policies) => address({ lab_bench: batch ? null : bench,
   lab_suite: suite, lab_task: tasks, lab_batch: batch || null, lab_newest: newest, lab_policy: policies })"""
-"""Script that has the address keep what is chosen: the values of suite, tasks, batch, newest texts and policies."""
+"""Script that has the address keep what is chosen: the values of pool and machine, which a batch has of its own, suite,
+tasks, batch, newest texts and policies."""
+
+
+def query_of(asked: Asked, policies: Sequence[str]) -> list[tuple[str, str]]:
+    """The same as the parameters of an address that opens the Lab; of one run, those that replay it."""
+    chosen = [("tab", "lab"), *(("lab_policy", spec) for spec in policies)]
+    if asked.run is not None:
+        return [*chosen, ("run", f"{asked.run:.0f}")]
+    of = ("lab_batch", asked.batch) if asked.batch else ("lab_bench", asked.bench or "")
+    chosen += [of, *(("lab_task", task) for task in asked.tasks)]
+    chosen += [("lab_suite", asked.suite)] if asked.suite != ALL_SUITES else []
+    return [*chosen, ("lab_newest", f"{asked.newest:.0f}")]
 
 
 def restored(request: gr.Request) -> tuple[Any, ...]:
-    """Suite, tasks, batch, newest texts and policies as the address has them, what it does not name as it is;
-    what there is not goes when the tab is opened (:meth:`TextChoice.refresh`)."""
+    """Pool and machine, suite, tasks, batch, newest texts and policies as the address has them, what it does not name
+    as it is; what there is not goes when the tab is opened (:meth:`TextChoice.refresh`)."""
     query = request.query_params
+    bench = query.get("lab_bench")
     suite, newest, kept = query.get("lab_suite"), query.get("lab_newest", ""), gr.skip()
     batch = query.get("lab_batch")
     tasks, policies = query.getlist("lab_task"), query.getlist("lab_policy")
     return (
+        gr.Dropdown([bench], value=bench) if bench else kept,
         gr.Dropdown([ALL_SUITES, suite], value=suite) if suite else kept,
         gr.Dropdown(tasks, value=tasks, multiselect=True) if tasks else kept,
         gr.Dropdown([*EVERY, batch], value=batch) if batch else kept,

@@ -34,10 +34,10 @@ def test_the_address_has_what_was_chosen_and_nonsense_in_it_is_passed_over() -> 
         return restored(SimpleNamespace(query_params=QueryParams(query)))  # type: ignore[arg-type]
 
     query = "lab_suite=sums&lab_task=a&lab_task=b&lab_batch=c&lab_newest=7&lab_policy=ucb:beta=0.1"
-    suite, tasks, batch, newest, policies = of(query)
-    assert suite.value == "sums" and tasks.value == ["a", "b"] and batch.value == "c"
+    bench, suite, tasks, batch, newest, policies = of(f"lab_bench=x&{query}")
+    assert bench.value == "x" and suite.value == "sums" and tasks.value == ["a", "b"] and batch.value == "c"
     assert newest == 7 and policies == ["ucb:beta=0.1"]
-    assert of("lab_newest=-1&suite=x") == of("") == (gr.skip(),) * 5
+    assert of("lab_newest=-1&suite=x") == of("") == (gr.skip(),) * 6
 
 
 def test_prompts_draft_lengths_and_what_is_left_out_are_told(tmp_path: Path) -> None:
