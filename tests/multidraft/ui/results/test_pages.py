@@ -34,7 +34,7 @@ from multidraft.service.workbench import Workbench
 from multidraft.ui.results import advised, drawing
 from multidraft.ui.results.cite import bibtex
 from multidraft.ui.results.pages import PICTURES, Results
-from multidraft.ui.results.picture import wrapped
+from multidraft.ui.results.picture import _drawable, _font_of, wrapped
 from multidraft.ui.tabs.experiments.view import list_html
 from multidraft.ui.tabs.play.recorded import recorded_runs
 from storage import experiments
@@ -100,6 +100,13 @@ def test_the_files_of_a_result(browser: TestClient, place: str) -> None:
     lines = list(csv.DictReader(io.StringIO(browser.get(f"/result/{place}.csv").text)))
     assert lines and not any((cell or "").startswith("=") for line in lines for cell in line.values())
     assert json.loads(browser.get(f"/result/{place}.json").text)
+
+
+@pytest.mark.parametrize("bold", [False, True])
+def test_a_png_has_the_signs_of_figures(bold: bool) -> None:
+    said = "2.13× (1.28–4.29) of “pocket”, ± ≈ −1 ← →, Käse, Ω ★"
+    assert _drawable(said, _font_of(25, bold)) == said.replace("★", "*")
+    assert _font_of(25, True).getname() != _font_of(25, False).getname()
 
 
 def test_a_frame_runs_nothing_and_may_stand_anywhere(browser: TestClient) -> None:
