@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -40,8 +40,9 @@ from storage.texts import Bench, TextFilter
 T = TypeVar("T")
 R = TypeVar("R")
 
-WITHOUT, WITH = (f"{DEFAULT_POLICY}:start={start}" for start in ("cold", "traffic"))
-"""What is compared to show what was learnt."""
+COLD, ROUTED, TAUGHT = (f"{DEFAULT_POLICY}:start={start}" for start in ("cold", "router", "traffic"))
+"""What is compared to show what was learnt: with nothing, and with what a pool with a router knows from its first
+query on."""
 
 MOST_POLICIES = 30
 
@@ -60,11 +61,11 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Learnt:
-    """Texts as traffic, oldest first: the default policy without what the texts before each taught, and with it."""
+    """Texts as traffic, oldest first, and ``played`` on them the default policy: ``TAUGHT`` begins each with what those
+    before taught, ``COLD`` with nothing, and where there is a router ``ROUTED`` with its guess."""
 
     texts: list[Recorded]
-    without: list[Replayed]
-    learnt: list[Replayed]
+    played: Mapping[str, list[Replayed]]
 
 
 @dataclass(frozen=True)
@@ -216,8 +217,9 @@ class LearntJob(ReplayJob[Learnt]):
         newest = recorded[0].run.conditions
         texts = [text for text in reversed(recorded) if text.run.conditions.card_hash == newest.card_hash]
         self.total = len(texts)
-        played = yield from self._counted(as_traffic(texts, (WITHOUT, WITH), route))
-        return Learnt(texts, played[WITHOUT], played[WITH])
+        specs = (COLD, ROUTED, TAUGHT) if route else (COLD, TAUGHT)
+        played = yield from self._counted(as_traffic(texts, specs, route))
+        return Learnt(texts, played)
 
 
 class SweepJob(ReplayJob[Sweep]):
