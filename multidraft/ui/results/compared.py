@@ -51,14 +51,22 @@ def comparison_result(path: Path, first: str, second: str, example: Path | None 
     a, b = (list(map(Row.recorded, side)) for side in values)
     prompts = {run["prompt_hash"]: run["prompt"] for run in values[0]}
     found = Comparison.of(a, b, (about_a, about_b))
-    facts = [
-        (f"{side}: {name.lower()}", value)
-        for side, place, one, runs in zip("AB", paths, (about_a, about_b), values, strict=True)
-        for name, value in experiment_facts(place, one, runs)
-    ]
+    facts = _facts(*map(experiment_facts, paths, (about_a, about_b), values))
     lines = _lines(found, prompts, (a, b))
     linked = [place == path or not queries.count(path) for place in paths]  # else the number is that of another run
     return _of_comparison(found, about_a, about_b, _prompts(lines, prompts, linked), _data(lines, prompts), facts)
+
+
+def _facts(a: Sequence[tuple[str, str]], b: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The conditions of both: those that they share once, what they differ in side by side."""
+    found: list[tuple[str, str]] = []
+    for name in dict.fromkeys(name for name, _ in (*a, *b)):
+        one, other = (dict(side).get(name) for side in (a, b))
+        if one == other:
+            found.append((name, str(one)))
+        else:
+            found += [(f"{name}, {side}", value) for side, value in zip("AB", (one, other), strict=True) if value]
+    return found
 
 
 Line = tuple[int, Paired, Row, Row]

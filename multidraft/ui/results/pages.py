@@ -27,7 +27,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from drafters.errors import UserError
-from multidraft.replay.recorded import none_replayable
+from multidraft.replay.advice import PLAIN
+from multidraft.replay.recorded import none_replayable, replayed_as
 from multidraft.service.odd import Fits, unjudged
 from multidraft.service.verdicts import Verdicts
 from multidraft.ui.results import cite, compared, result
@@ -158,14 +159,15 @@ class Results:
         return advice_on(self._verdicts, found.made[0]["id"]) if self._verdicts and self._is_batch(found) else Advised()
 
     def _lab(self, found: Result) -> tuple[str, str]:
-        """Query of the app's address that replays a batch or benchmark in the Lab, or why that cannot be."""
+        """Query of the app's address that replays a batch or benchmark in the Lab, beside no drafter, or why that cannot be."""
         if not self._verdicts or not found.place.startswith("batch/"):
             return "", ""
         id = found.made[0]["id"]
         if why := none_replayable(self._path if self._is_batch(found) or not self._example else self._example(), id):
             return "", why
         asked = [("tab", "lab"), ("lab_batch", id)]
-        return urlencode([*asked, *(("lab_policy", line["policy"]) for line in found.figures)]), ""
+        specs = dict.fromkeys(replayed_as(line["policy"]) for line in found.figures if line["policy"] != PLAIN)
+        return urlencode([*asked, *(("lab_policy", spec) for spec in specs)]), ""
 
     def _is_batch(self, found: Result) -> bool:
         """Whether it is a batch or benchmark, of the history and not of the example."""

@@ -79,10 +79,10 @@ def cited_html(experiment: Experiment, asked: Asked, request: gr.Request | None)
     made = {"created_at": runs[0].created_at.isoformat(), **asdict(runs[0].conditions)}
     root = root_of(request.request) if request and request.request else "http://localhost"  # which is not cited
     address = f"{root}/?{urlencode(query_of(asked, specs))}"
-    batches = {run.origin.batch_id for run in runs} if asked.batch else set()
-    place = "lab-" + (asked.batch or str(runs[0].id))[:8]
+    batch = asked.batch if asked.run is None else None
+    place = f"lab-{batch[:8] if batch else runs[0].id}"
     entry = cite.bibtex(place, title, [made], address, [settings])
-    return view.cited(entry, batches.pop() if len(batches) == 1 else None)
+    return view.cited(entry, batch, bool(batch) or asked.run is not None)
 
 
 def _file(name: str, lines: Sequence[Mapping[str, Any]]) -> Path | None:

@@ -89,9 +89,9 @@ def references(experiment: Experiment) -> list[str]:
     return [spec for spec in _REFERENCES if spec not in experiment.policies]
 
 
-def cited(bibtex: str, batch: str | None) -> Markup:
-    """How it is cited, and the page of the ``batch`` that it replays."""
-    return _template.cited(bibtex, markup.shared_html(f"batch/{batch}") if batch else "")
+def cited(bibtex: str, batch: str | None, stays: bool) -> Markup:
+    """How it is cited, and the page of the ``batch`` that it replays; whether its texts stay what they are."""
+    return _template.cited(bibtex, batch, stays)
 
 
 def _outcome_line(experiment: Experiment, spec: str, *, rival: bool) -> dict[str, Any]:
