@@ -103,13 +103,14 @@ def replayable(path: str | Path, filter: TextFilter = ALL_TEXTS) -> list[Run]:
 
 @dataclass(frozen=True)
 class Size:
-    """How many texts, tokens in them, and distinct prompts; their draft lengths; and how many older texts the filter's
-    ``newest`` leaves out."""
+    """How many texts, tokens in them, and distinct prompts; their draft lengths and code versions; and how many older
+    texts the filter's ``newest`` leaves out."""
 
     texts: int
     tokens: int
     prompts: int
     draft_lengths: tuple[int, ...]
+    versions: tuple[str, ...]
     older: int
 
 
@@ -118,10 +119,12 @@ def size(path: str | Path, filter: TextFilter = ALL_TEXTS) -> Size:
     chosen, values = _newest(filter)
     counts = "count(*), coalesce(sum(output_tokens), 0), count(DISTINCT prompt_hash)"
     with open_reader(path) as connection:
-        sql = f"SELECT {counts}, json_group_array(DISTINCT draft_length) FROM runs WHERE id IN ({chosen})"
-        texts, tokens, prompts, lengths = connection.execute(sql, values).fetchone()
+        distinct = ", ".join(f"json_group_array(DISTINCT {column})" for column in ("draft_length", "version"))
+        sql = f"SELECT {counts}, {distinct} FROM runs WHERE id IN ({chosen})"
+        texts, tokens, prompts, *lists = connection.execute(sql, values).fetchone()
         (every,) = connection.execute(f"SELECT count(*) FROM ({chosen})", [*values[:-1], -1]).fetchone()
-    return Size(texts, tokens, prompts, tuple(sorted(json.loads(lengths))), every - texts)
+    lengths, versions = (tuple(sorted(json.loads(found))) for found in lists)
+    return Size(texts, tokens, prompts, lengths, versions, every - texts)
 
 
 def _newest(filter: TextFilter) -> tuple[str, list[Any]]:

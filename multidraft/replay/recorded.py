@@ -23,6 +23,7 @@ from multidraft.replay.machine_costs import MachineCosts
 from multidraft.replay.regret import fixed_rounds
 from multidraft.replay.walk import Replayed, best_fixed_rate, replay
 from storage import queries, texts
+from storage.filters import Filter
 from storage.records import FINISHED
 from storage.rows import prompt_of
 from storage.run import Run
@@ -218,10 +219,23 @@ def recorded_texts(path: Path, filter: TextFilter = ALL_TEXTS) -> list[Run]:
     raise UserError(f"no run can be replayed: {path} must hold finished greedy runs by a policy with drafters")
 
 
+def none_replayable(path: Path, batch: str) -> str:
+    """Why no run of a batch, race or benchmark can be replayed, as a sentence; empty if some can, or there is none."""
+    runs = Filter(experiments=(batch,))
+    if texts.size(path, TextFilter(runs, newest=1)).texts:
+        return ""
+    found = queries.listed(path, runs, limit=500)
+    drafted = found[found["policy"] != "autoregressive"]
+    id = next(iter((found if drafted.empty else drafted)["id"]), None)
+    return "" if id is None else f"None of its runs can be replayed. Of the last: {_why_not(path, int(id))}."
+
+
 def _why_not(path: Path, id: int) -> str:
     run = queries.run(path, id)
     if run is None:
         return "there is no run of this number"
+    if run.reported:
+        return "it is from another tool's file, which does not tell what the drafters drafted"
     if run.generation.status not in FINISHED:
         return f"it did not finish (status: {run.generation.status})"
     if run.params.temperature:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 from drafters.card import is_bundled
@@ -14,6 +15,7 @@ from multidraft.policies import canonical_spec
 from multidraft.policies.titles import DEFAULT_POLICY, policy_choices, policy_title
 from multidraft.replay.advice import NEWEST, PLAIN, Advice, advise, candidates, most_replays
 from multidraft.replay.experiment import BEST_FIXED, ORACLE, Experiment
+from multidraft.replay.machine_costs import MachineCosts
 from multidraft.replay.outcomes import Outcome, is_whole, mean_regret, numeric_settings, sweep, sweep_values
 from multidraft.replay.recorded import (
     Recorded,
@@ -38,8 +40,9 @@ from storage.texts import Bench, TextFilter
 T = TypeVar("T")
 R = TypeVar("R")
 
-WITHOUT, WITH = (f"{DEFAULT_POLICY}:start={start}" for start in ("cold", "traffic"))
-"""What is compared to show what was learnt."""
+COLD, ROUTED, TAUGHT = (f"{DEFAULT_POLICY}:start={start}" for start in ("cold", "router", "traffic"))
+"""What is compared to show what was learnt: with nothing, and with what a pool with a router knows from its first
+query on."""
 
 MOST_POLICIES = 30
 
@@ -58,11 +61,11 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Learnt:
-    """Texts as traffic, oldest first: the default policy without what the texts before each taught, and with it."""
+    """Texts as traffic, oldest first, and ``played`` on them the default policy: ``TAUGHT`` begins each with what those
+    before taught, ``COLD`` with nothing, and where there is a router ``ROUTED`` with its guess."""
 
     texts: list[Recorded]
-    without: list[Replayed]
-    learnt: list[Replayed]
+    played: Mapping[str, list[Replayed]]
 
 
 @dataclass(frozen=True)
@@ -76,11 +79,11 @@ class Range:
 
 
 class LabWork:
-    """Reads the history and replays it."""
+    """Reads a history and replays it: the one at ``path``, by default the workbench's."""
 
-    def __init__(self, workbench: Workbench):
-        self.workbench = workbench
-        self.costs = workbench.recorded_costs
+    def __init__(self, workbench: Workbench, path: Path | None = None):
+        self.workbench, self.path = workbench, path or workbench.store.path
+        self.costs = MachineCosts(path) if path else workbench.recorded_costs
 
     def route(self, pool: str, card_hash: str, drafters: Sequence[str]) -> Route | None:
         """The router of the pool that wrote a text, the loaded or a bundled one; it is asked once for each prompt."""
@@ -129,7 +132,7 @@ class ReplayJob(Job[T]):
 
     def prepare(self) -> None:
         """Read the texts, for the device is not to wait for the disk."""
-        self._texts = recorded_texts(self.lab.workbench.store.path, self.filter)
+        self._texts = recorded_texts(self.lab.path, self.filter)
 
     def longest(self, limits: Limits) -> float | None:
         return limits.run_seconds
@@ -183,7 +186,7 @@ class ExperimentJob(ReplayJob[Experiment]):
 
     def prepare(self) -> None:
         super().prepare()
-        live = ran_live(self.lab.workbench.store.path, self._texts, self.filter.runs)
+        live = ran_live(self.lab.path, self._texts, self.filter.runs)
         # Of texts under several settings no run is of all.
         self._measured = measured(live, self._texts) if of_usual_setting(self._texts) == list(self._texts) else None
 
@@ -214,8 +217,9 @@ class LearntJob(ReplayJob[Learnt]):
         newest = recorded[0].run.conditions
         texts = [text for text in reversed(recorded) if text.run.conditions.card_hash == newest.card_hash]
         self.total = len(texts)
-        played = yield from self._counted(as_traffic(texts, (WITHOUT, WITH), route))
-        return Learnt(texts, played[WITHOUT], played[WITH])
+        specs = (COLD, ROUTED, TAUGHT) if route else (COLD, TAUGHT)
+        played = yield from self._counted(as_traffic(texts, specs, route))
+        return Learnt(texts, played)
 
 
 class SweepJob(ReplayJob[Sweep]):
@@ -250,14 +254,13 @@ class AdviceJob(ReplayJob[Advice]):
     """The verdict on the traffic that some texts stand for."""
 
     def prepare(self) -> None:
-        store = self.lab.workbench.store
-        store.flush()  # a batch that has just ended
-        found = recorded_texts(store.path, self.filter)
+        self.lab.workbench.store.flush()  # a batch that has just ended
+        found = recorded_texts(self.lab.path, self.filter)
         self._texts = of_usual_setting(of_newest_bench(found))
         self._left_out = len(found) - len(self._texts)
         drafters, made_on = self._texts[0].generation.drafters, self._texts[0].conditions
         self._memory = memory_of(made_on.pool, drafters, made_on.hardware) if is_bundled(made_on.pool) else {}
-        self._live = ran_live(store.path, self._texts, self.filter.runs)
+        self._live = ran_live(self.lab.path, self._texts, self.filter.runs)
 
     def steps(self) -> Generator[None, None, Advice]:
         recorded, route = yield from self._recorded()

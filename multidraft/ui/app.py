@@ -216,7 +216,7 @@ def _build(workbench: Workbench, loader: PoolLoader, verdicts: Verdicts, may_imp
         with gr.Tab("Batch", id="batch") as tab:
             Batch(workbench, verdicts).build(page, line, tab)
         with gr.Tab("Lab", id="lab") as lab:
-            Lab(workbench).build(lab, page)
+            Lab(workbench, example.path).build(lab, page)
         with gr.Tab("Results", id="results") as tab:
             Experiments(workbench, loader.allowed, example.path).build(page, tab)
         with gr.Tab("Dashboard", id="dashboard") as tab:

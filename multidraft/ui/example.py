@@ -55,8 +55,8 @@ def _unpacked() -> Path:
 
 
 def pack(history: Path, file: Path) -> int:
-    """Pack the benchmarks of a history, such as an unpacked one with some more, without what only replays and the
-    stepper need; returns how many runs.
+    """Pack the benchmarks of a history, such as an unpacked one with some more, without what only the stepper needs;
+    returns how many runs.
 
     Raises:
         UserError: the history has no benchmark of all ``POLICIES``; ``file`` is unchanged then.
@@ -68,7 +68,6 @@ def pack(history: Path, file: Path) -> int:
         with open_writer(copy, BUSY_SECONDS, keeps=False) as db:
             marks = ", ".join("?" * len(POLICIES))
             db.execute(f"DELETE FROM runs WHERE source <> 'bench' OR policy NOT IN ({marks})", POLICIES)
-            db.execute("UPDATE runs SET acceptance = NULL")
             db.execute("UPDATE rounds SET choices = '[]', siblings = '[]', texts = '{}', probabilities = NULL")
             benched = {policy for (policy,) in db.execute("SELECT DISTINCT policy FROM runs")}
             if lacking := [policy for policy in POLICIES if policy not in benched]:

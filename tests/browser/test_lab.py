@@ -4,8 +4,10 @@ import re
 import sqlite3
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.browser.test_first_visit import SHIFTS
 from tests.browser.test_play import DONE, run_example, type_into
 
 
@@ -41,6 +43,19 @@ def test_policies_are_replayed_at_once_and_one_with_settings_added(page: Page) -
     expect(page.locator("#lab-outcomes").get_by_text("rounds estimated")).to_have_count(2)
     assert page.locator("#lab-outcomes .md-scroll").evaluate("table => table.scrollWidth <= table.clientWidth")
     expect(page.locator("#lab-regret .js-plotly-plot")).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_nothing_moves_where_its_address_opens_a_tab(page: Page, chromium: Browser, address: str, width: int) -> None:
+    open_lab(page)
+    for tab, there in (("lab", "#lab-texts .md-done"), ("results", ".md-pager")):
+        with chromium.new_context(viewport={"width": width, "height": 900}) as context:
+            context.add_init_script(f"({SHIFTS})()")
+            linked = context.new_page()
+            linked.goto(f"{address}?tab={tab}")
+            expect(linked.locator(there).first).to_be_visible()
+            linked.wait_for_timeout(500)
+            assert linked.evaluate("shifted") < 0.05, tab
 
 
 def test_a_setting_is_swept(page: Page) -> None:

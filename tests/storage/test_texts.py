@@ -77,9 +77,9 @@ def test_filters(filled: Path) -> None:
 
 
 def test_size_counts_texts_and_tokens(filled: Path) -> None:
-    assert texts.size(filled) == texts.Size(3, 18, 3, (3,), 0)
-    assert texts.size(filled, TextFilter(newest=1)) == texts.Size(1, 6, 1, (3,), 2)
-    assert texts.size(filled, TextFilter(suite="none")) == texts.Size(0, 0, 0, (), 0)
+    assert texts.size(filled) == texts.Size(3, 18, 3, (3,), ("1.0",), 0)
+    assert texts.size(filled, TextFilter(newest=1)) == texts.Size(1, 6, 1, (3,), ("1.0",), 2)
+    assert texts.size(filled, TextFilter(suite="none")) == texts.Size(0, 0, 0, (), (), 0)
 
 
 def test_pools_and_machines_by_their_newest_run(filled: Path) -> None:

@@ -41,7 +41,7 @@ def bibtex(place: str, title: str, made: Sequence[Mapping[str, Any]], address: s
         f"  note = {{{_plain(note)}}},",
     ]
     if not is_loopback(urlsplit(address).hostname or ""):
-        lines.append(f"  url = {{{quote(address, safe=':/?&=.-_~')}}},")
+        lines.append(f"  url = {{{quote(address, safe=':/?&=.-_~%')}}},")
         lines.append(f"  urldate = {{{datetime.now(UTC):%Y-%m-%d}}},")
     return "\n".join((*lines, "}"))
 

@@ -51,14 +51,22 @@ def comparison_result(path: Path, first: str, second: str, example: Path | None 
     a, b = (list(map(Row.recorded, side)) for side in values)
     prompts = {run["prompt_hash"]: run["prompt"] for run in values[0]}
     found = Comparison.of(a, b, (about_a, about_b))
-    facts = [
-        (f"{side}: {name.lower()}", value)
-        for side, place, one, runs in zip("AB", paths, (about_a, about_b), values, strict=True)
-        for name, value in experiment_facts(place, one, runs)
-    ]
+    facts = _facts(*map(experiment_facts, paths, (about_a, about_b), values))
     lines = _lines(found, prompts, (a, b))
     linked = [place == path or not queries.count(path) for place in paths]  # else the number is that of another run
     return _of_comparison(found, about_a, about_b, _prompts(lines, prompts, linked), _data(lines, prompts), facts)
+
+
+def _facts(a: Sequence[tuple[str, str]], b: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The conditions of both: those that they share once, what they differ in side by side."""
+    found: list[tuple[str, str]] = []
+    for name in dict.fromkeys(name for name, _ in (*a, *b)):
+        one, other = (dict(side).get(name) for side in (a, b))
+        if one == other:
+            found.append((name, str(one)))
+        else:
+            found += [(f"{name}, {side}", value) for side, value in zip("AB", (one, other), strict=True) if value]
+    return found
 
 
 Line = tuple[int, Paired, Row, Row]
@@ -155,12 +163,12 @@ def _of_comparison(
             "a": a["id"],
             "b": b["id"],
             "b_differs_in": "; ".join(f"{name}: {one} -> {other}" for name, one, other in found.differs),
-            **_columns("request_speedup_a", pair.speedups[0]),
-            **_columns("request_speedup_b", pair.speedups[1]),
-            **_columns("request_speedup_b_over_a", pair.relative),
-            **_columns("tokens_per_round_b_over_a", pair.rounds),
-            **_columns("decode_speed_by_clock_b_over_a", pair.decode),
-            **_columns("request_speed_by_clock_b_over_a", pair.request),
+            **ratio_columns("request_speedup_a", pair.speedups[0]),
+            **ratio_columns("request_speedup_b", pair.speedups[1]),
+            **ratio_columns("request_speedup_b_over_a", pair.relative),
+            **ratio_columns("tokens_per_round_b_over_a", pair.rounds),
+            **ratio_columns("decode_speed_by_clock_b_over_a", pair.decode),
+            **ratio_columns("request_speed_by_clock_b_over_a", pair.request),
         }
         for pair in found.pairs
     ]
@@ -197,7 +205,7 @@ def _sides(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]) -> tup
     return words.format("A", one[0].lower() + one[1:]), words.format("B", other[0].lower() + other[1:])
 
 
-def _columns(name: str, ratio: Ratio | None) -> dict[str, float | int | None]:
+def ratio_columns(name: str, ratio: Ratio | None) -> dict[str, float | int | None]:
     """A ratio with its interval, as columns of a file."""
     if ratio is None:
         return dict.fromkeys((name, f"{name}_low", f"{name}_high", f"{name}_prompts"))

@@ -27,6 +27,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from drafters.errors import UserError
+from multidraft.replay.advice import PLAIN
+from multidraft.replay.recorded import none_replayable, replayed_as
 from multidraft.service.odd import Fits, unjudged
 from multidraft.service.verdicts import Verdicts
 from multidraft.ui.results import cite, compared, result
@@ -121,8 +123,11 @@ class Results:
         try:
             found = self._found(place)
             if found.place.startswith(("race/", "batch/")) and not in_history(self._path, found.made[0]["id"]):
-                found = replace(found, app="")  # of the example, which the app's tabs do not open
-            return _html(_page(found, root_of(request), self._advised(found), self._lab(found)))
+                found = replace(found, app="")  # of the example, which of the app's tabs the Lab alone opens
+            lab, why = self._lab(found)
+            if why:
+                found = replace(found, facts=[*found.facts, ("Replay in the Lab", why)])
+            return _html(_page(found, root_of(request), self._advised(found), lab))
         except HTTPException as error:
             root = root_of(request)
             page = markup.page("results/refusal.html", title="No result", why=error.detail, root=root)
@@ -153,12 +158,16 @@ class Results:
         """The verdict on a batch or benchmark of the history."""
         return advice_on(self._verdicts, found.made[0]["id"]) if self._verdicts and self._is_batch(found) else Advised()
 
-    def _lab(self, found: Result) -> str:
-        """Query of the app's address that replays it in the Lab, if that can be."""
-        if not self._verdicts or not self._is_batch(found):
-            return ""
-        asked = [("tab", "lab"), ("lab_batch", found.made[0]["id"])]
-        return urlencode([*asked, *(("lab_policy", line["policy"]) for line in found.figures)])
+    def _lab(self, found: Result) -> tuple[str, str]:
+        """Query of the app's address that replays a batch or benchmark in the Lab, beside no drafter, or why that cannot be."""
+        if not self._verdicts or not found.place.startswith("batch/"):
+            return "", ""
+        id = found.made[0]["id"]
+        if why := none_replayable(self._path if self._is_batch(found) or not self._example else self._example(), id):
+            return "", why
+        asked = [("tab", "lab"), ("lab_batch", id)]
+        specs = dict.fromkeys(replayed_as(line["policy"]) for line in found.figures if line["policy"] != PLAIN)
+        return urlencode([*asked, *(("lab_policy", spec) for spec in specs)]), ""
 
     def _is_batch(self, found: Result) -> bool:
         """Whether it is a batch or benchmark, of the history and not of the example."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import unicodedata
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from html import escape
+from pathlib import Path
 from typing import Literal
 
+import gradio
 from PIL import Image, ImageDraw, ImageFont
 
 from multidraft.ui.widgets import theme
@@ -19,12 +21,16 @@ WIDTH, HEIGHT = 1200, 630
 ROLES = {"ink": theme.TEXT, "faint": "#5c646f", "line": "#dfe3e8", "ground": theme.SURFACE}
 """Colours that a page may exchange (``--picture-ink`` and so on); others are as they are."""
 
-_SPELLED = {"×": "x", "–": "-", "—": "-", "−": "-", "≈": "~", "±": "+/-", "★": "*", "→": "->", "←": "<-", "’": "'"}
-"""Characters that the font of the PNG, Pillow's own, lacks. What has no spelling is drawn as a question mark."""
+_FONTS = Path(gradio.__file__).parent / "templates" / "frontend" / "static" / "fonts" / "IBMPlexSans"
+"""Of the PNG: those of a machine may lack a bold one or the signs of figures. Without them Pillow's own is drawn."""
+
+_SPELLED = {"×": "x", "–": "-", "—": "-", "−": "-", "≈": "~", "±": "+/-", "★": "*", "→": "->", "←": "<-",
+            "’": "'", "“": '"', "”": '"'}  # fmt: skip
+"""Characters that Pillow's font lacks. What has no spelling is drawn as a question mark."""
 
 _WIDER, _BOLDER = 1.17, 1.14
-"""How much wider than the font of the PNG those are that an SVG may be shown in (DejaVu Sans); and how much wider again
-where they are bold."""
+"""How much wider than Pillow's font those are that an SVG may be shown in (DejaVu Sans); and how much wider again where
+they are bold."""
 
 
 @dataclass
@@ -99,9 +105,8 @@ class Picture:
                     draw.rounded_rectangle((x, y, x + width, y + height), 3, fill)
                 continue
             x, y, size = place
-            stroke = size / 60 if bold else 0
-            at = {"start": "ls", "middle": "ms", "end": "rs"}[anchor]
-            draw.text((x, y), _drawable(text), fill, _font(size), at, stroke_width=stroke)
+            font, at = _font_of(size, bold), {"start": "ls", "middle": "ms", "end": "rs"}[anchor]
+            draw.text((x, y), _drawable(text, font), fill, font, at)
         file = io.BytesIO()
         image.save(file, "PNG")
         return file.getvalue()
@@ -123,7 +128,7 @@ def _cut(text: str, size: float, width: float, bold: bool) -> str:
 
 def fits(text: str, size: float, width: float, bold: bool = False) -> bool:
     """Whether a text takes no more than ``width``, in the fonts of browsers too."""
-    return _WIDER * (_BOLDER if bold else 1) * _font(size).getlength(_drawable(text)) <= width
+    return _WIDER * (_BOLDER if bold else 1) * _font(size).getlength(_drawable(text, _font(size))) <= width
 
 
 def wrapped(text: str, size: float, width: float) -> list[str]:
@@ -133,11 +138,25 @@ def wrapped(text: str, size: float, width: float) -> list[str]:
     return [line for line in (" ".join(words[:first]), " ".join(words[first:])) if line]
 
 
-def _drawable(text: str) -> str:
+def _drawable(text: str, font: ImageFont.FreeTypeFont) -> str:
     """A text in the characters that the font has."""
-    spelled = "".join(_SPELLED.get(c, c) for c in text)
-    plain = unicodedata.normalize("NFKD", spelled)
-    return "".join(c if " " <= c <= "~" or c in "·…" else "?" for c in plain if not unicodedata.combining(c))
+    spelled = "".join(c if _has(font, c) else _SPELLED.get(c, unicodedata.normalize("NFKD", c)) for c in text)
+    return "".join(c if _has(font, c) else "?" for c in spelled if not unicodedata.combining(c))
+
+
+@lru_cache(4096)
+def _has(font: ImageFont.FreeTypeFont, character: str) -> bool:
+    """What a font lacks, it draws as it draws what no font has."""
+    return " " <= character <= "~" or bytes(font.getmask(character)) != bytes(font.getmask("\uffff"))
+
+
+@cache
+def _font_of(size: float, bold: bool) -> ImageFont.FreeTypeFont:
+    """That of the PNG."""
+    try:
+        return ImageFont.truetype(_FONTS / f"IBMPlexSans-{'Bold' if bold else 'Regular'}.woff2", size)
+    except OSError:  # another version of Gradio, or a FreeType without brotli
+        return _font(size)
 
 
 @cache

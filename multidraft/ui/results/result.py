@@ -267,13 +267,20 @@ def verdict(path: Path, id: str) -> Advice | None:
 
 
 def _tasks(rows: Sequence[Row]) -> Markup:
-    lines = [
-        {"Task": line["task"], **_line(policy_titles([line["policy"]]), line)}
-        for line in summary.summarise(rows).to_dict("records")
-    ]
-    return markup.folded(
-        f"By task ({count(len(lines), 'row')})", markup.table_of(lines, figures=7, label="Policies by task")
+    """Figures by task, without the intervals that nothing would be told by."""
+    lines, few = [], False
+    for line in summary.summarise(rows).to_dict("records"):
+        if line["prompts"] < FEWEST_TO_TELL:
+            few = True
+            line |= {name: None for name in line if name.endswith(("_low", "_high"))}
+        lines.append({"Task": line["task"], **_line(policy_titles([line["policy"]]), line)})
+    told = (
+        f"Intervals over prompts stand where a task has {FEWEST_TO_TELL} or more; of fewer, ± is that of the timings."
     )
+    table = (markup.caption_html(told) if few else Markup()) + markup.table_of(
+        lines, figures=7, label="Policies by task"
+    )
+    return markup.folded(f"By task ({count(len(lines), 'row')})", table)
 
 
 def _line(titles: Mapping[str, str], line: Mapping[str, Any]) -> dict[str, str]:

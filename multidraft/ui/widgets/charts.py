@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from html import escape
-from math import floor, log10
+from math import floor, lcm, log10
 from typing import Any
 
 import gradio as gr
@@ -148,6 +148,9 @@ NO_GREEDY_RUN = "Known only for greedy runs with drafters; there are none here."
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS = ("circle", "diamond", "square", "triangle-up", "x", "star")
 
+_BOTH = lcm(len(_DASHES), len(_SYMBOLS))
+"""So many times both change together; then the symbol goes one on, and all pairs come before one comes again."""
+
 _HEAT = [[0, "rgba(0,114,178,0.06)"], [1, "rgba(0,114,178,0.72)"]]
 """Lets the page shine through, so that light and dark pages each keep their own text readable on it."""
 
@@ -196,7 +199,7 @@ def policy_style(policy: str, among: Sequence[str]) -> dict[str, Any]:
     return {
         "name": escape(policy_title(policy)),
         "line": {"color": colour, "width": 2.5, "dash": _DASHES[dash % len(_DASHES)]},
-        "marker": {"color": colour, "symbol": _SYMBOLS[(hue + again) % len(_SYMBOLS)], "size": 9},
+        "marker": {"color": colour, "symbol": _SYMBOLS[(hue + again + again // _BOTH) % len(_SYMBOLS)], "size": 9},
     }
 
 

@@ -14,12 +14,12 @@ from multidraft.policies import NO_DRAFTER
 from multidraft.policies.base import acceptance_by_route
 from multidraft.policies.titles import DEFAULT_POLICY, policy_title
 from multidraft.replay.stream import in_parts
-from multidraft.service.lab import WITH, WITHOUT, Learnt
+from multidraft.service.lab import COLD, ROUTED, TAUGHT, Learnt
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.markup import count
 from storage.figures import ratio_of_totals
 
-COLUMNS = ("queries", "tokens per round without", "with", "decoding, times as fast with it (95 % interval)")
+STARTS = {COLD: "cold", ROUTED: "from the router", TAUGHT: "from past queries"}
 
 ACCEPTED = (
     "Expected of a full draft, where the drafter is at its best in the answer; ± one standard deviation of what past "
@@ -29,19 +29,26 @@ ACCEPTED = (
 
 def learnt_html(found: Learnt) -> Markup:
     """A sentence, and a table by part of the stream."""
-    rows = []
+    baselines, lines = [spec for spec in found.played if spec != TAUGHT], []
     for part in in_parts(len(found.texts)):
-        without, learnt = ([played[n] for n in part] for played in (found.without, found.learnt))
-        ratio = ratio_of_totals([p.seconds or 0.0 for p in without], [p.seconds or 0.0 for p in learnt])
-        each = (sum(sum(p.emitted) for p in of) / sum(p.rounds for p in of) for of in (without, learnt))
-        means = tuple(f"{mean:.2f}" for mean in each)
-        rows.append((f"{part.start + 1}–{part.stop}", *means, ratio.text() if ratio else markup.UNKNOWN))
+        played = {spec: [replays[n] for n in part] for spec, replays in found.played.items()}
+        seconds = {spec: [p.seconds or 0.0 for p in replays] for spec, replays in played.items()}
+        line = {"queries": f"{part.start + 1}–{part.stop}"}
+        for spec, replays in played.items():
+            mean = sum(sum(p.emitted) for p in replays) / sum(p.rounds for p in replays)
+            line[f"tokens per round {STARTS[spec]}"] = f"{mean:.2f}"
+        for spec in baselines:
+            ratio = ratio_of_totals(seconds[spec], seconds[TAUGHT])
+            line[f"decoding, times as fast as {STARTS[spec]}"] = ratio.text() if ratio else markup.UNKNOWN
+        lines.append(line)
+    fair = "Compare with the router's guess, which the pool has from its first query on: what is beyond it was learnt. "
     about = (
-        f"{count(len(found.texts), 'recorded text')} replayed in their order as traffic: {WITHOUT} knows nothing of "
-        f"those before, {WITH} what they taught. Times of both are by the same "
-        "measured costs; nothing here is compared with live runs."
+        f"{count(len(found.texts), 'recorded text')} replayed in their order as traffic under "
+        f"{policy_title(DEFAULT_POLICY)}, each begun with what those before taught (from past queries). "
+        f"{fair if ROUTED in found.played else ''}Times are by the same measured costs, with 95 % intervals; nothing "
+        "here is compared with live runs."
     )
-    table = markup.table_html(COLUMNS, rows, figures=3, label="What the pool has learnt")
+    table = markup.table_of(lines, figures=len(lines[0]) - 1, kind="md-ranking", label="What the pool has learnt")
     return markup.message_html("idle", about) + table
 
 

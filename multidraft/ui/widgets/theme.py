@@ -27,7 +27,7 @@ hue with its second mark."""
 POLICY_COLOURS = ("#9823e7", "#657915", "#e1194e", "#4854fc", "#be70e6", "#13aa13", "#e723b2", "#da736c")
 """Far from the drafters' hues and from each other, and of contrast 3 on light and on dark."""
 
-_POLICIES = "rate-hedge ucb normal-hedge autoregressive ucbspec exp3spec fixed:general ucb:reward=be".split()
+_POLICIES = "rate-hedge ucb normal-hedge autoregressive ucbspec exp3spec fixed:general router".split()
 """Those that are often seen beside each other, in the order of the hues."""
 
 _HATCHES = ("", "/", "x", ".")
@@ -105,7 +105,8 @@ def _places(names: frozenset[str]) -> Mapping[str, int]:
 
 
 def policy_colour(policy: str) -> str:
-    """Colour of a policy's spec, the same wherever and beside whatever others it is shown."""
+    """Colour of a policy's spec, the same wherever, under whatever settings and beside whatever others it is shown: the
+    Lab replays under other settings what a batch ran, and a benchmark starts the same policy in several ways."""
     return POLICY_COLOURS[_policy_hue(policy)]
 
 
@@ -118,6 +119,8 @@ def policy_place(policy: str, among: Sequence[str]) -> tuple[int, int]:
 
 
 def _policy_hue(policy: str) -> int:
+    name = policy.partition(":")[0]
+    policy = policy if name == "fixed" else name  # whose drafter is all there is of it
     return _POLICIES.index(policy) if policy in _POLICIES else crc32(policy.encode()) % len(POLICY_COLOURS)
 
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import gradio as gr
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from multidraft.replay.recorded import recorded_runs
 from multidraft.ui import example
 from multidraft.ui.results.pages import Results
 from multidraft.ui.tabs.dashboard.filters import Chosen
 from multidraft.ui.tabs.dashboard.tab import Dashboard
-from storage import experiments, queries
+from storage import experiments, queries, texts
 from storage.connection import outdated
+from storage.filters import Filter
 from storage.store import Store
+from storage.texts import TextFilter
 from tests.runs import make_run
 
 ALL = Chosen().values()
@@ -28,6 +32,10 @@ def test_the_bundled_file_holds_whole_measured_runs() -> None:
     assert set(newest["policies"]) == set(example.POLICIES) and "+" in newest["version"]
     (run,) = experiments.runs(example.path(), newest["id"], 1)
     assert run.id > example.FIRST and run.generation.rounds and run.speedup and run.scores.lossless
+    found = [experiments.listed(example.path())[place]["id"] for place in (0, 1)]
+    for text in recorded_runs(example.path(), TextFilter(Filter(experiments=(found[0],)))):
+        assert text.replay("fixed:general").seconds and text.tokens == text.run.baseline.tokens
+    assert [texts.size(example.path(), TextFilter(Filter(experiments=(id,)))).texts for id in found] == [21, 21]
 
 
 def test_a_history_is_packed_without_what_is_no_benchmark(tmp_path: Path, monkeypatch) -> None:
@@ -73,7 +81,11 @@ def test_the_dashboard_shows_it_until_there_is_a_run(tmp_path: Path) -> None:
 
 
 def test_its_results_have_pages_and_can_be_compared(tmp_path: Path) -> None:
-    browser = TestClient(Starlette(routes=Results(tmp_path / "none.db", example.path).routes()))
+    verdicts: Any = object()
+    browser = TestClient(Starlette(routes=Results(tmp_path / "none.db", example.path, verdicts).routes()))
     newer, older = (one["id"] for one in experiments.listed(example.path())[:2])
     for place in (f"batch/{newer}", f"comparison/{older}/{newer}", f"run/{example.FIRST + 1}"):
-        assert browser.get(f"/result/{place}").status_code == 200
+        page = browser.get(f"/result/{place}")
+        assert page.status_code == 200 and (f"?tab=lab&amp;lab_{place.replace('/', '=')}" in page.text) == (
+            "batch" in place
+        )

@@ -12,8 +12,9 @@ from drafters.errors import PolicyError, UserError
 from multidraft.policies import POLICIES, parse_spec, settings_of
 from multidraft.replay.outcomes import DRAFT_LENGTH, numeric_settings
 from multidraft.service.inputs import real_number, whole_number
-from multidraft.service.lab import LabWork, Range, ReplayJob, Sweep, SweepJob
-from multidraft.ui.tabs.lab import view
+from multidraft.service.lab import Range, ReplayJob, Sweep, SweepJob
+from multidraft.service.workbench import Workbench
+from multidraft.ui.tabs.lab import files, view
 from multidraft.ui.tabs.lab.texts import FIELDS, Asked, TextChoice
 from multidraft.ui.tabs.lab.watch import watched
 from multidraft.ui.widgets.charts import plot
@@ -30,14 +31,14 @@ KEEP = """(sweep, setting, from, to, points, steps) => address({
 
 
 class SweepSection:
-    """The section and what its controls do.
+    """The section and what its controls do; it replays the histories that ``texts`` chooses from.
 
     Attributes:
         policy: the field of the policy to sweep.
     """
 
-    def __init__(self, work: LabWork, texts: TextChoice):
-        self.work, self.texts = work, texts
+    def __init__(self, workbench: Workbench, texts: TextChoice):
+        self.workbench, self.texts = workbench, texts
 
     def build(self, page: gr.Blocks) -> None:
         """Lay the section out, below the fields of ``texts``; the address of ``page`` has what is chosen."""
@@ -58,11 +59,12 @@ class SweepSection:
             end = gr.Number(high, label="To", min_width=130, elem_id="lab-to")
             points = gr.Number(9, label="Points", min_width=90, elem_id="lab-points")
             scale = gr.Radio(list(SCALES), value=SCALES[log], label="Steps", min_width=240, elem_classes="md-pills")
-        self.buttons = RunButtons("Sweep", ("lab-sweep", "lab-sweep-stop"), self.work.workbench.jobs, ReplayJob)
+        self.buttons = RunButtons("Sweep", ("lab-sweep", "lab-sweep-stop"), self.workbench.jobs, ReplayJob)
         self.status = gr.HTML(IDLE, js_on_load=None, elem_id="lab-sweep-status")
         with gr.Row(elem_classes="md-columns"):
             self.charts = [plot(f"lab-sweep-{i}", visible=False) for i in range(len(view.SWEPT))]
         self.table = gr.HTML("", js_on_load=None, elem_id="lab-sweep-table")
+        self.csv = gr.DownloadButton("Download CSV", size="sm", visible=False, elem_id="lab-sweep-csv", scale=0)
         self.policy, self.setting, self.range_fields = policy, setting, [start, end, scale]
         own: list[Any] = [policy, setting, start, end, points, scale]
         page.load(self.restore, None, own, **QUICK)
@@ -77,7 +79,7 @@ class SweepSection:
         self.buttons.run.click(
             self.sweep,
             fields,
-            [self.status, *self.charts, self.table, *self.buttons.both, self.buttons.id],
+            [self.status, *self.charts, self.table, self.csv, *self.buttons.both, self.buttons.id],
             concurrency_limit=ReplayJob.limit,
             **HIDDEN,
         )
@@ -106,7 +108,7 @@ class SweepSection:
         """A range around the setting's default."""
         start, end, scale = self.range_fields
         try:
-            low, high, log = default_range(policy, setting, self.work.workbench.pool.draft_length)
+            low, high, log = default_range(policy, setting, self.workbench.pool.draft_length)
         except UserError:
             return {start: gr.skip()}
         return {start: low, end: high, scale: SCALES[log]}
@@ -124,14 +126,15 @@ class SweepSection:
                 whole_number("points", points),
                 log,
             )
-            return self.work.sweep(chosen, policy, setting, between)
+            return self.texts.work(asked).sweep(chosen, policy, setting, between)
 
         def done(sweep: Sweep) -> Updates:
             charts = {
                 place: gr.Plot(view.sweep_figure(sweep, log, *chart), visible=True)
                 for place, chart in zip(self.charts, view.SWEPT, strict=True)
             }
-            return {self.status: view.swept_html(sweep), **charts, self.table: view.sweep_html(sweep)}
+            table = {self.table: view.sweep_html(sweep), self.csv: files.offered(files.sweep_file(sweep))}
+            return {self.status: view.swept_html(sweep), **charts, **table}
 
         yield from watched(begin, done, self.status, self.buttons)
 

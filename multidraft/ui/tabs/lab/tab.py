@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from drafters.errors import UserError
 from multidraft.policies import POLICIES
-from multidraft.policies.titles import DEFAULT_POLICY, policy_choices
+from multidraft.policies.titles import DEFAULT_POLICY, policy_choices, policy_title
 from multidraft.replay.experiment import Experiment
 from multidraft.service.lab import ExperimentJob, LabWork, ReplayJob
 from multidraft.service.workbench import Workbench
-from multidraft.ui.tabs.lab import view
+from multidraft.ui.tabs.lab import files, view
 from multidraft.ui.tabs.lab.sweep import SweepSection
 from multidraft.ui.tabs.lab.texts import FIELDS, KEEP, Asked, TextChoice, linked_run, restored
 from multidraft.ui.tabs.lab.watch import watched
@@ -33,12 +34,16 @@ REWARD = (
 
 
 class Lab:
-    """The tab and what its controls do."""
+    """The tab and what its controls do.
 
-    def __init__(self, workbench: Workbench):
-        self.work = LabWork(workbench)
-        self.texts = TextChoice(workbench.store.path)
-        self.sweeping = SweepSection(self.work, self.texts)
+    Args:
+        example: path of the recorded examples, which can be replayed beside the history.
+    """
+
+    def __init__(self, workbench: Workbench, example: Callable[[], Path] | None = None):
+        self.workbench = workbench
+        self.texts = TextChoice(LabWork(workbench), example)
+        self.sweeping = SweepSection(workbench, self.texts)
 
     def build(self, tab: gr.Tab, page: gr.Blocks) -> None:
         """Lay out the inside of ``tab``, which brings itself up to date when it is opened; ``?run=ID`` names a run."""
@@ -52,6 +57,8 @@ class Lab:
                     everything = self._build_policies()
             self.status = gr.HTML(IDLE, js_on_load=None, elem_id="lab-status")
             self.outcomes = gr.HTML("", js_on_load=None, elem_id="lab-outcomes")
+            self.csv = gr.DownloadButton("Download CSV", size="sm", visible=False, elem_id="lab-csv", scale=0)
+            self.cited = gr.HTML("", js_on_load=None, elem_id="lab-cited")
             self.curves, self.lanes = (plot(id, visible=False) for id in ("lab-regret", "lab-lanes"))
             self.rounds = gr.HTML("", js_on_load=None, elem_id="lab-rounds")
             self.sweeping.build(page)
@@ -65,12 +72,13 @@ class Lab:
         everything.click(self.all_policies, fields[0], self.policies, **HIDDEN)
         self.policies.change(self.completed, [fields[0], self.policies], self.policies, **LAST)
         linked = gr.State(None)
-        shown = [self.status, self.outcomes, self.curves, self.lanes, self.rounds, *self.buttons.both, self.buttons.id]
+        shown = [self.status, self.outcomes, self.csv, self.cited, self.curves, self.lanes, self.rounds]
+        shown += [*self.buttons.both, self.buttons.id]
         chosen = [*fields, self.policies]
         self.buttons.run.click(self.replay, chosen, shown, concurrency_limit=ReplayJob.limit, **HIDDEN)
-        kept = [*fields[1:5], self.policies]
+        kept = [*fields[:5], self.policies]
         page.load(self.restore, None, [*kept, fields[-1], linked], **QUICK)
-        choices = [*(field.input for field in fields[1:5]), self.policies.input, self.buttons.run.click]
+        choices = [*(field.input for field in fields[:5]), self.policies.input, self.buttons.run.click]
         gr.on(choices, None, kept, None, js=KEEP, **PRIVATE)
         forget_refusal(chosen, self.status, IDLE, "input")
         linked.change(self.replay_linked, [linked, *chosen], shown, concurrency_limit=ReplayJob.limit, **HIDDEN)
@@ -78,7 +86,7 @@ class Lab:
     def _build_policies(self) -> gr.Button:
         """The policies to replay, and the buttons; returns the one that chooses all policies."""
         self.policies = gr.Dropdown(
-            [],
+            [(policy_title(spec), spec) for spec in DEFAULT_POLICIES],
             value=list(DEFAULT_POLICIES),
             multiselect=True,
             allow_custom_value=True,
@@ -111,14 +119,14 @@ class Lab:
 
                 add.click(added, [self.policies, *fields], [self.policies, problem], **QUICK)
 
-        self.buttons = RunButtons("Replay", ("lab-replay", "lab-stop"), self.work.workbench.jobs, ReplayJob)
+        self.buttons = RunButtons("Replay", ("lab-replay", "lab-stop"), self.workbench.jobs, ReplayJob)
         return everything
 
     def offer(self, bench: str | None) -> tuple[gr.Dropdown, gr.Dropdown]:
         """The policies that can be replayed on the bench's texts; what is chosen stays."""
         if not bench:
             return gr.skip(), gr.skip()
-        found = self.work.choices(self.texts.bench(bench))
+        found = self.texts.policies(bench)
         return (
             gr.Dropdown(policy_fields.to_type(found), multiselect=True, allow_custom_value=True),
             gr.Dropdown(policy_fields.with_specs(found), allow_custom_value=True),
@@ -126,12 +134,12 @@ class Lab:
 
     def completed(self, bench: str | None, specs: list[str]) -> Any:
         """The policies, of which one may have been typed in part."""
-        found = policy_fields.to_type(self.work.choices(self.texts.bench(bench))) if bench else []
+        found = policy_fields.to_type(self.texts.policies(bench)) if bench else []
         return policy_fields.completed(specs, found)
 
     def all_policies(self, bench: str) -> list[str]:
         """Every policy that can be replayed, single drafters left out."""
-        return [spec for _, spec in self.work.choices(self.texts.bench(bench)) if not spec.startswith("fixed:")]
+        return [spec for _, spec in self.texts.policies(bench) if not spec.startswith("fixed:")]
 
     def restore(self, request: gr.Request) -> tuple[Any, ...]:
         """The choices that the page's address has, and the run that it names, if any: for the field (Gradio would make
@@ -139,30 +147,35 @@ class Lab:
         run = linked_run(request)
         return *restored(request), run, gr.skip() if run is None else run
 
-    def replay_linked(self, run: int | None, *values: Any) -> Iterator[Updates]:
+    def replay_linked(self, request: gr.Request, run: int | None, *values: Any) -> Iterator[Updates]:
         """As :meth:`replay`, if the page's address names a run; the event comes without one too."""
         if run is None:
             yield gr.skip()  # to yield nothing would blank all outputs
         else:
-            yield from self.replay(*values)
+            yield from self.replay(request, *values)
 
-    def replay(self, *values: Any) -> Iterator[Updates]:
-        """Replay the policies on the texts and yield what changes: progress, then the results.
+    def replay(self, request: gr.Request, *values: Any) -> Iterator[Updates]:
+        """Replay the policies on the texts and yield what changes: progress, then the results, to be cited by the
+        address that is asked.
 
         ``values`` are those of the fields, then the policies.
         """
         asked, policies = Asked(*values[:FIELDS]), values[FIELDS]
 
         def start() -> ExperimentJob:
-            return self.work.experiment(self.texts.filter(asked), list(dict.fromkeys(policies)))
+            return self.texts.work(asked).experiment(self.texts.filter(asked), list(dict.fromkeys(policies)))
 
-        yield from watched(start, self._found, self.status, self.buttons)
+        def done(experiment: Experiment) -> Updates:
+            return self._found(experiment) | {self.cited: files.cited_html(experiment, asked, request)}
+
+        yield from watched(start, done, self.status, self.buttons)
 
     def _found(self, experiment: Experiment) -> Updates:
         single = len(experiment.recorded) == 1
         return {
             self.status: view.replayed_html(experiment),
             self.outcomes: view.outcomes_html(experiment),
+            self.csv: files.offered(files.outcomes_file(experiment)),
             self.curves: gr.Plot(view.regret_curves_figure(experiment), visible=True),
             self.lanes: gr.Plot(view.rounds_figure(experiment) if single else None, visible=single),
             self.rounds: view.rounds_html(experiment) if single else "",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import gradio as gr
 
 from drafters.errors import UserError
 from multidraft.bench.action import listed
-from multidraft.replay.recorded import recorded_texts
+from multidraft.replay.recorded import none_replayable, recorded_texts
 from multidraft.service.inputs import whole_number
+from multidraft.service.lab import LabWork
+from multidraft.ui.example import FIRST
 from multidraft.ui.results.result import name_of
 from multidraft.ui.widgets import events
 from multidraft.ui.widgets.events import Updates
@@ -27,6 +30,8 @@ from storage.texts import Bench, TextFilter
 ALL_SUITES = "all suites"
 EVERY = [("all batches and runs", "")]
 MOST_TEXTS, MOST_BATCHES = 200, 50
+EXAMPLE = "example"
+"""Begins the keys of pools and machines of the recorded examples."""
 
 RECENT = TextFilter(among=20_000)
 """Runs older than so many are not offered; one of them can still be named by its number."""
@@ -54,7 +59,10 @@ FIELDS = len(Asked.__dataclass_fields__)
 
 
 class TextChoice:
-    """The fields, and what they choose from the history at ``path``.
+    """The fields, and what they choose from the history that ``own`` replays, or from the examples.
+
+    Args:
+        example: path of these, if there are any.
 
     Attributes:
         empty: stands in place of the rest of the tab where there is nothing to replay; ``inside`` is that rest.
@@ -65,8 +73,8 @@ class TextChoice:
     empty: gr.HTML
     inside: gr.Column
 
-    def __init__(self, path: Path):
-        self.path = path
+    def __init__(self, own: LabWork, example: Callable[[], Path] | None = None):
+        self.own, self._example = own, example
         self.fields: list[gr.Dropdown | gr.Number] = []
 
     def build(self) -> None:
@@ -90,49 +98,81 @@ class TextChoice:
         """
         asked = Asked(*values)
         try:
-            found = _benches(self.path, RECENT)
+            found = self._benches()
             if not found:
                 return {self.empty: EMPTY, self.inside: gr.Column(visible=False)}
-            key = asked.bench or self._bench_of(asked.batch)
-            chosen = next((b for b in found if _key_of(b) == key), found[0])
-            groups = _groups(self.path, _of_bench(chosen))
-            batches = _batches(self.path, chosen)
+            wanted = asked.bench or self._bench_of(asked)
+            key = wanted if wanted in found else next(iter(found))
+            path, of_bench = self._work(key).path, _of_bench(found[key])
+            groups = _groups(path, of_bench)
+            batches = _batches(path, found[key])
         except StorageError as error:
             return {self.empty: problem_html(error), self.inside: gr.Column(visible=False)}
         suite = asked.suite if asked.suite in groups["suites"] else ALL_SUITES
         tasks = [task for task in asked.tasks if task in groups["tasks"]]
-        benches = [(_label(b, found), _key_of(b)) for b in found]
+        benches = [(_label(bench, one, found), one) for one, bench in found.items()]
         batch = asked.batch if asked.batch in {id for _, id in batches} else ""
         return {
             self.empty: "",
             self.inside: gr.Column(visible=True),
-            self.fields[0]: gr.Dropdown(benches, **_unless(asked.bench, _key_of(chosen))),
+            self.fields[0]: gr.Dropdown(benches, **_unless(asked.bench, key)),
             self.fields[1]: gr.Dropdown([ALL_SUITES, *groups["suites"]], **_unless(asked.suite, suite)),
             self.fields[2]: gr.Dropdown(groups["tasks"], multiselect=True, **_unless(list(asked.tasks), tasks)),
             self.fields[3]: gr.Dropdown([*EVERY, *batches], **_unless(asked.batch, batch)),
         }
 
-    def _bench_of(self, batch: str | None) -> str | None:
-        """The pool and machine of the batch that an address names."""
-        found = experiments.listed(self.path, Sought(Filter(experiments=(batch,))), limit=1) if batch else ()
-        return next((_key(one["card_hash"], one["hardware"], one["dtype"]) for one in found), None)
+    def _bench_of(self, asked: Asked) -> str | None:
+        """The pool and machine of the batch that an address names, or those of the example that has its run."""
+        sought = Sought(Filter(experiments=(asked.batch,))) if asked.batch else None
+        for example, work in self._works.items():
+            if example and asked.run is not None and asked.run >= FIRST:
+                return next((key for key in self._benches() if key.startswith(EXAMPLE)), None)
+            for one in experiments.listed(work.path, sought, limit=1) if sought else ():
+                return _key(example, one["card_hash"], one["hardware"], one["dtype"])
+        return None
+
+    @cached_property
+    def _examples(self) -> LabWork | None:
+        return LabWork(self.own.workbench, self._example()) if self._example else None
+
+    @property
+    def _works(self) -> dict[str, LabWork]:
+        """The histories, by the beginning of the keys of their pools and machines."""
+        return {"": self.own} | ({EXAMPLE: self._examples} if self._examples else {})
+
+    def _work(self, key: str | None) -> LabWork:
+        return ((key or "").startswith(f"{EXAMPLE}\n") and self._examples) or self.own
+
+    def work(self, asked: Asked) -> LabWork:
+        """What replays the history that is chosen; a run's number says which has it."""
+        if asked.run is not None:
+            return self._examples if self._examples and asked.run >= FIRST else self.own
+        return self._work(asked.bench)
+
+    def _benches(self) -> dict[str, Bench]:
+        """Pools and machines by their keys, that of the newest run first; those of the examples are the last."""
+        found = ((example, bench) for example, work in self._works.items() for bench in _benches(work.path, RECENT))
+        return {_key(example, b.card_hash, b.hardware, b.dtype): b for example, b in found}
 
     def describe(self, *values: Any) -> str:
         """How many texts are chosen, or what is wrong with the choice."""
         try:
-            chosen = self.filter(Asked(*values))
+            asked = Asked(*values)
+            chosen, path = self.filter(asked), self.work(asked).path
             if chosen.id is not None:
-                (text,) = recorded_texts(self.path, chosen)
+                (text,) = recorded_texts(path, chosen)
                 table = text.scores.acceptance
                 tokens = 0 if table is None else table.accepted.shape[-1]
                 about = f"Run {chosen.id}: {count(tokens, 'token')}, recorded under {text.generation.policy} "
                 about += f"with draft length {text.params.draft_length}."
                 return message_html("done", about)
-            found = _size(self.path, chosen)
+            found = _size(path, chosen)
+            why = none_replayable(path, asked.batch) if asked.batch and not found.texts else ""
+            benches = self._benches()
         except (UserError, StorageError) as error:
             return problem_html(error)
         if not found.texts:
-            return message_html("error", "No text matches. Clear a filter.")
+            return message_html("error", f"No text matches. {why or 'Clear a filter.'}")
         lengths = f"draft length{'s' * (len(found.draft_lengths) > 1)} {listed([str(n) for n in found.draft_lengths])}"
         said = f"{count(found.texts, 'text')} of {count(found.prompts, 'prompt')}, {count(found.tokens, 'token')}, "
         said += f"recorded with {lengths}; each text counts once, and in speed-ups each prompt."
@@ -140,6 +180,7 @@ class TextChoice:
             said += (
                 f" {count(found.older, 'older text')} left out: raise Newest texts (at most {MOST_TEXTS}) or filter."
             )
+        said += _about_others(str(asked.bench), benches, found.versions)
         return message_html("done", said)
 
     def filter(self, asked: Asked) -> TextFilter:
@@ -165,10 +206,13 @@ class TextChoice:
         Raises:
             UserError: none is.
         """
-        for bench in _benches(self.path, RECENT):
-            if _key_of(bench) == key:
-                return bench
+        if bench := self._benches().get(str(key)):
+            return bench
         raise UserError("choose a pool and machine with runs to replay")
+
+    def policies(self, key: str | None) -> list[tuple[str, str]]:
+        """Those that can be replayed on its texts."""
+        return self._work(key).choices(self.bench(key))
 
 
 def linked_run(request: gr.Request) -> int | None:
@@ -176,19 +220,33 @@ def linked_run(request: gr.Request) -> int | None:
     return events.linked_run(request) if request.query_params.get("tab") == "lab" else None
 
 
-KEEP = """(suite, tasks, batch, newest, policies) => address({
+KEEP = """(bench, suite, tasks, batch, newest, policies) => address({ lab_bench: batch ? null : bench,
   lab_suite: suite, lab_task: tasks, lab_batch: batch || null, lab_newest: newest, lab_policy: policies })"""
-"""Script that has the address keep what is chosen: the values of suite, tasks, batch, newest texts and policies."""
+"""Script that has the address keep what is chosen: the values of pool and machine, which a batch has of its own, suite,
+tasks, batch, newest texts and policies."""
+
+
+def query_of(asked: Asked, policies: Sequence[str]) -> list[tuple[str, str]]:
+    """The same as the parameters of an address that opens the Lab; of one run, those that replay it."""
+    chosen = [("tab", "lab"), *(("lab_policy", spec) for spec in policies)]
+    if asked.run is not None:
+        return [*chosen, ("run", f"{asked.run:.0f}")]
+    of = ("lab_batch", asked.batch) if asked.batch else ("lab_bench", asked.bench or "")
+    chosen += [of, *(("lab_task", task) for task in asked.tasks)]
+    chosen += [("lab_suite", asked.suite)] if asked.suite != ALL_SUITES else []
+    return [*chosen, ("lab_newest", f"{asked.newest:.0f}")]
 
 
 def restored(request: gr.Request) -> tuple[Any, ...]:
-    """Suite, tasks, batch, newest texts and policies as the address has them, what it does not name as it is;
-    what there is not goes when the tab is opened (:meth:`TextChoice.refresh`)."""
+    """Pool and machine, suite, tasks, batch, newest texts and policies as the address has them, what it does not name
+    as it is; what there is not goes when the tab is opened (:meth:`TextChoice.refresh`)."""
     query = request.query_params
+    bench = query.get("lab_bench")
     suite, newest, kept = query.get("lab_suite"), query.get("lab_newest", ""), gr.skip()
     batch = query.get("lab_batch")
     tasks, policies = query.getlist("lab_task"), query.getlist("lab_policy")
     return (
+        gr.Dropdown([bench], value=bench) if bench else kept,
         gr.Dropdown([ALL_SUITES, suite], value=suite) if suite else kept,
         gr.Dropdown(tasks, value=tasks, multiselect=True) if tasks else kept,
         gr.Dropdown([*EVERY, batch], value=batch) if batch else kept,
@@ -210,21 +268,34 @@ def _batches(path: Path, bench: Bench) -> list[tuple[str, str]]:
     """The newest batches and benchmarks of a pool on a machine, by name, and their ids."""
     runs = replace(_of_bench(bench).runs, sources=("batch", "bench", "api"))
     found = _experiments(path, Sought(runs), limit=MOST_BATCHES)
+    several = len({one["version"] for one in found}) > 1
     return [
-        (f"{name_of(one)}, draft length {one['draft_length']}, {one['created_at'][:16].replace('T', ' ')}", one["id"])
+        (
+            f"{name_of(one)}, draft length {one['draft_length']}, {one['created_at'][:16].replace('T', ' ')}"
+            + (f", {one['version']}" if several else ""),
+            one["id"],
+        )
         for one in found
     ]
 
 
-def _key_of(bench: Bench) -> str:
-    return _key(bench.card_hash, bench.hardware, bench.dtype)
+def _key(example: str, *parts: str) -> str:
+    return "\n".join((example, *parts) if example else parts)
 
 
-def _key(card_hash: str, hardware: str, dtype: str) -> str:
-    return "\n".join((card_hash, hardware, dtype))
-
-
-def _label(bench: Bench, all: Sequence[Bench]) -> str:
+def _label(bench: Bench, key: str, all: Mapping[str, Bench]) -> str:
     """Named with its card where another card has the same pool's name."""
-    card = f" (card {bench.card_hash[:6]})" if len({b.card_hash for b in all if b.pool == bench.pool}) > 1 else ""
-    return f"{bench.pool}{card} on {bench.hardware}, {bench.dtype}: {count(bench.texts, 'text')}"
+    cards = {b.card_hash for b in all.values() if b.pool == bench.pool}
+    card = f" (card {bench.card_hash[:6]})" if len(cards) > 1 else ""
+    of = "Recorded examples: " if key.startswith(EXAMPLE) else ""
+    return f"{of}{bench.pool}{card} on {bench.hardware}, {bench.dtype}: {count(bench.texts, 'text')}"
+
+
+def _about_others(key: str, all: Mapping[str, Bench], versions: Sequence[str]) -> str:
+    """Sentences on what is shown of a history with several pools, machines or versions, and where to choose."""
+    said = " Recorded examples, not this server's runs." if key.startswith(EXAMPLE) else ""
+    if others := sum(not other.startswith(EXAMPLE) for other in all if other != key):
+        said += f" The history has texts of other pools or machines too ({others}): choose above."
+    if versions[1:]:
+        said += f" By code versions {listed(versions)}: a batch or benchmark is of one."
+    return said

@@ -39,6 +39,10 @@ ESTIMATE = "It depends on measured time: live, on another machine or day, it may
 MEASURED = "Of live runs on these prompts: decode speed-up, and below it request speed-up, as on Batch, and MAT"
 PREFILL = "Of whole requests: with the baseline's prefill, and what the drafters take to read the prompt"
 
+STAR = "★ better than each of the other policies, at the 95 % level"
+REPLAYED = "Regret and best-arm selection rate are replayed here; those of the Dashboard are of live runs."
+"""Stand above the table."""
+
 MOST_LANES = 6
 """Policies whose rounds are shown one by one."""
 
@@ -73,10 +77,21 @@ def progress_html(job: ReplayJob[Any]) -> Markup:
 def outcomes_html(experiment: Experiment) -> Markup:
     """One line per policy, the fastest first; then what they are compared with. What is better than every other policy
     at the 95 % level is marked."""
-    references = [spec for spec in _REFERENCES if spec not in experiment.policies]
     lines = [_outcome_line(experiment, spec, rival=True) for spec in experiment.policies]
-    lines += [_outcome_line(experiment, spec, rival=False) for spec in references]
-    return markup.table_of(lines, figures=8, kind="md-outcomes", label="What the policies would have done")
+    lines += [_outcome_line(experiment, spec, rival=False) for spec in references(experiment)]
+    table = markup.table_of(lines, figures=8, kind="md-outcomes", label="What the policies would have done")
+    starred = experiment.leader or experiment.fewest
+    return markup.caption_html(f"{STAR}{'' if starred else ': none here'}. {REPLAYED}") + table
+
+
+def references(experiment: Experiment) -> list[str]:
+    """What the policies are compared with, but for what is one of them."""
+    return [spec for spec in _REFERENCES if spec not in experiment.policies]
+
+
+def cited(bibtex: str, batch: str | None, stays: bool) -> Markup:
+    """How it is cited, and the page of the ``batch`` that it replays; whether its texts stay what they are."""
+    return _template.cited(bibtex, batch, stays)
 
 
 def _outcome_line(experiment: Experiment, spec: str, *, rival: bool) -> dict[str, Any]:

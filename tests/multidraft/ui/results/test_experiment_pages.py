@@ -47,3 +47,18 @@ def test_a_page_tells_regret_and_what_queries_began_with(tmp_path: Path) -> None
     data = browser.get("/result/batch/a.json").json()
     assert sorted(data["prompts"].values()) == [f"p{n}" for n in range(6)]
     assert data["rows"][0]["prompt"] in data["prompts"]
+
+
+def test_intervals_of_tasks_take_some_prompts(tmp_path: Path) -> None:
+    with Store(tmp_path / "runs.db") as store:
+        for number in range(9):
+            rounds = [make_round(index, verify_seconds=0.003 + number / 2000) for index in range(3)]
+            task = "sums" if number < 6 else "rare"
+            store.add(make_run(prompt=f"p{number}", task=task, rounds=rounds, batch_id="a", source="batch"))
+    page = TestClient(Starlette(routes=Results(tmp_path / "runs.db").routes())).get("/result/batch/a").text
+    table = page.split('aria-label="Policies by task"')[1]
+    (rare,), (sums,) = (
+        [line for line in table.split("<tr>") if f"<td>{task}</td>" in line] for task in ("rare", "sums")
+    )
+    assert "–" in sums.split("Regret")[0] and re.search(r"× \([\d.]+–", sums) and "× (" not in rare
+    assert "stand where a task has 6 or more" in page

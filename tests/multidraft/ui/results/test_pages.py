@@ -34,7 +34,7 @@ from multidraft.service.workbench import Workbench
 from multidraft.ui.results import advised, drawing
 from multidraft.ui.results.cite import bibtex
 from multidraft.ui.results.pages import PICTURES, Results
-from multidraft.ui.results.picture import wrapped
+from multidraft.ui.results.picture import _drawable, _font_of, wrapped
 from multidraft.ui.tabs.experiments.view import list_html
 from multidraft.ui.tabs.play.recorded import recorded_runs
 from storage import experiments
@@ -102,6 +102,13 @@ def test_the_files_of_a_result(browser: TestClient, place: str) -> None:
     assert json.loads(browser.get(f"/result/{place}.json").text)
 
 
+@pytest.mark.parametrize("bold", [False, True])
+def test_a_png_has_the_signs_of_figures(bold: bool) -> None:
+    said = "2.13× (1.28–4.29) of “pocket”, ± ≈ −1 ← →, Käse, Ω ★"
+    assert _drawable(said, _font_of(25, bold)) == said.replace("★", "*")
+    assert _font_of(25, True).getname() != _font_of(25, False).getname()
+
+
 def test_a_frame_runs_nothing_and_may_stand_anywhere(browser: TestClient) -> None:
     frame = browser.get("/embed/batch/a")
     assert frame.headers["Content-Security-Policy"] == (
@@ -119,6 +126,7 @@ def test_figures_are_those_of_the_runs(browser: TestClient) -> None:
     assert "version (1+a → 1+b)" in page and "B has the lower speed-up" in page
     assert page.count('<a href="../../run/') == 24, "two policies on six prompts, on both sides"
     assert "By prompt, one run each (12 rows)" in page and ">Request speed-up, B over A</th>" in page
+    assert "<dt>Version, A</dt>" in page and page.count("c0ffee") == page.split("<h2>Cite")[1].count("c0ffee") + 1
     assert "They were timed" in page and "By the clock: speeds themselves" in page
     note = page.split("<h2>Cite this</h2>")[1].split("note = ")[1].split("\n")[0]
     assert note.startswith("{A: multidraft 1, commit a;") and ". B: multidraft 1, commit b;" in note
@@ -275,6 +283,7 @@ def test_the_page_of_a_batch_says_which_drafters_to_keep(workbench: Workbench, m
     monkeypatch.setattr(advised, "WAIT_SECONDS", 0.0)
     monkeypatch.setattr(advice, "FAR_OFF", 100.0)  # such short runs are mostly noise
     page = browser.get(f"/result/batch/{batch.id}").text
+    assert "lab_policy=random&amp;lab_policy=ucb%3Areward%3Dbe" in page or "be&amp;lab_policy=random" in page
     assert "Working out which drafters" in page and 'http-equiv="refresh"' in page and "<script" not in page
     monkeypatch.setattr(advised, "WAIT_SECONDS", 30.0)
     page = browser.get(f"/result/batch/{batch.id}").text

@@ -71,7 +71,7 @@ def test_what_takes_the_focus_has_a_name() -> None:
 def test_cells_are_escaped_but_for_html_of_templates() -> None:
     html = markup.table_html(("<i>", "B"), [["<b>x</b>", markup.best("<u>")]], figures=1)
     assert "<i>" not in html and "<td>&lt;b&gt;x&lt;/b&gt;</td>" in html
-    assert '<td class="md-figure"><b class="md-best" title="The best">&lt;u&gt;</b></td>' in html
+    assert '<td class="md-figure"><b class="md-best" title="Better' in html and "&lt;u&gt;</b></td>" in html
 
 
 def test_a_speed_up_comes_with_its_uncertainty_or_why_there_is_none() -> None:

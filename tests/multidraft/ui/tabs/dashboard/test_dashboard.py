@@ -99,7 +99,7 @@ def test_a_verdict_on_the_filtered_runs(workbench: Workbench, filled: Dashboard,
 def test_what_the_filtered_runs_taught(workbench: Workbench, filled: Dashboard, store: Store) -> None:
     dashboard = Dashboard(store, dict, LabWork(workbench))
     *_, shown = dashboard.advised(watched_lessons, *ALL)
-    assert "1 recorded text replayed in their order as traffic" in shown and "tokens per round without" in shown
+    assert "1 recorded text replayed in their order as traffic" in shown and "round from past queries" in shown
     *_, none = dashboard.advised(watched_lessons, *Chosen(policy=["ucb"], since="2999-01-01").values())
     assert "Nothing to show: no run can be replayed" in none
 

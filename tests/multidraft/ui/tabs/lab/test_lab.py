@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 import threading
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import gradio as gr
 import pytest
-from starlette.datastructures import QueryParams
+from starlette.requests import Request as Asking
 
 from drafters.sampling import SamplingParams
 from multidraft.bench.measure import Request
@@ -28,6 +30,14 @@ from tests.multidraft.ui.building import after, built
 
 PARAMS = SamplingParams(max_new_tokens=16, draft_length=4)
 SPECS = ["ucb", "fixed:near", "rate-hedge"]
+
+
+class Visit(gr.Request):
+    """One of an address with this query."""
+
+    def __init__(self, **query: str):
+        scope = {"type": "http", "path": "/", "headers": [], "query_string": urlencode(query).encode()}
+        super().__init__(Asking({**scope, "server": ("lab.example", 80), "scheme": "http", "root_path": ""}))
 
 
 @pytest.fixture
@@ -58,7 +68,7 @@ def bench_of(lab: Lab) -> str:
 
 def replay(lab: Lab, specs: list[str], run: float | None = None, newest: float | None = 50) -> dict[Any, Any]:
     """What is shown in the end."""
-    return after(lab.replay(bench_of(lab), ALL_SUITES, [], "", newest, run, specs))
+    return after(lab.replay(Visit(), bench_of(lab), ALL_SUITES, [], "", newest, run, specs))
 
 
 def test_an_experiment_holds_every_policy_and_what_it_is_compared_with(filled: Workbench) -> None:
@@ -109,7 +119,11 @@ def test_the_page_shows_table_and_curves(filled: Workbench) -> None:
     button, stop = (last[part] for part in lab.buttons.both)
     assert "2 texts, 32 tokens" in status and "without running a model" in status
     assert outcomes.count("<tr>") == 1 + 3 + 3 and "Oracle" in outcomes
-    assert "md-best" not in outcomes, "of two texts nothing is certain"
+    assert "md-best" not in outcomes and "none here" in outcomes, "of two texts nothing is certain"
+    lines = Path(last[lab.csv].value["path"]).read_text("utf-8").splitlines()
+    assert len(lines) == 1 + 3 + 3 and lines[0].startswith("policy,estimate,texts") and last[lab.csv].visible
+    cited = last[lab.cited]
+    assert "Replay of 3 policies on 2 texts" in cited and "http://lab.example/?tab=lab&amp;lab_policy=ucb" in cited
     (plain,) = [line for line in outcomes.split("<tr>") if "No drafter" in line]
     assert "Request speed-up" in outcomes and outcomes.count("×") >= 2 * 6 and plain.count("1.00×") == 2
     assert chart.visible and not lanes.visible and rounds == ""
@@ -223,13 +237,6 @@ def test_a_sweep_that_cannot_be_gets_a_sentence(
     assert said in status and 'role="alert"' in status
 
 
-class Visit:
-    """Stands for ``gr.Request``."""
-
-    def __init__(self, **query: str):
-        self.query_params = QueryParams(query)
-
-
 @pytest.mark.parametrize(
     ("query", "run"), [({"tab": "lab", "run": "2"}, 2), ({"run": "2"}, None), ({"tab": "lab", "run": "x1"}, None)]
 )
@@ -240,7 +247,7 @@ def test_a_link_names_a_run(filled: Workbench, query: dict[str, str], run: float
 
 def test_a_page_without_a_link_replays_nothing(filled: Workbench) -> None:
     """Gradio takes a generator that yields nothing for one that empties every output."""
-    assert list(Lab(filled).replay_linked(None)) == [gr.skip()]
+    assert list(Lab(filled).replay_linked(Visit(), None)) == [gr.skip()]
 
 
 def test_the_tab_is_built_with_the_page(filled: Workbench) -> None:
@@ -304,7 +311,7 @@ def held_after_the_first(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 def test_who_no_longer_watches_ends_the_replays(filled: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     go = held_after_the_first(monkeypatch)
     lab = placed(filled)
-    watching = lab.replay(bench_of(lab), ALL_SUITES, [], "", 50, None, SPECS)
+    watching = lab.replay(Visit(), bench_of(lab), ALL_SUITES, [], "", 50, None, SPECS)
     id = next(watching)[lab.buttons.id]
     job = filled.jobs.find(id, ExperimentJob)
     assert job and not job.done
@@ -316,7 +323,7 @@ def test_who_no_longer_watches_ends_the_replays(filled: Workbench, monkeypatch: 
 def test_stop_ends_the_replays(filled: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     go = held_after_the_first(monkeypatch)
     lab = placed(filled)
-    watching = lab.replay(bench_of(lab), ALL_SUITES, [], "", 50, None, SPECS)
+    watching = lab.replay(Visit(), bench_of(lab), ALL_SUITES, [], "", 50, None, SPECS)
     id = next(watching)[lab.buttons.id]
     lab.buttons.cancel(id)
     go.set()
