@@ -55,8 +55,8 @@ class UCB(UpperConfidence, AlignmentBandit):
     name = "ucb"
     title = "UCB"
     explanation = (
-        "Tries every drafter once, then prefers the one whose guesses have matched the target model best so far, "
-        "with a small bonus for drafters it has seldom asked. It learns only from the drafter it asked, so each "
+        "Tries every drafter once, then prefers the one whose guesses have matched the target model best so far. "
+        "Drafters it has seldom asked get a small bonus. It learns only from the drafter it asked, so each "
         "drafter it wants to know about costs it a round."
     )
     source = "MetaSD Alg. 2, beta = 0.01 from its experiments"

@@ -212,7 +212,7 @@ def _build(workbench: Workbench, loader: PoolLoader, verdicts: Verdicts, may_imp
             race = Race(workbench)
             race.build(page, line)
             race.follows_prompt_of(tab, play.prompt)
-            play.sends_to([race.prompt, race.lanes[2], *race.settings])
+            play.sends_to([race.prompt, race.lanes[-1], *race.settings])
         with gr.Tab("Batch", id="batch") as tab:
             Batch(workbench, verdicts).build(page, line, tab)
         with gr.Tab("Lab", id="lab") as lab:

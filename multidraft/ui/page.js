@@ -1,7 +1,7 @@
 // What holds for the whole page, whichever tab is open. Runs once, when the title is there, behind the scripts whose
 // functions the handlers of other components call.
 
-Object.assign(window, { address, openTab, goToTab, copyLink, keepFilters, openRuns, travel, checkDays, linkedRun, focusRun,
+Object.assign(window, { address, openTab, goToTab, copied, copyLink, keepFilters, openRuns, travel, checkDays, linkedRun, focusRun,
   leaveRun, focusTravelled, chooseTwo, stepThrough, stepThroughText });
 
 const OPENED_MS = 10_000; // after which the first tab is shown in any case
@@ -54,19 +54,31 @@ document.addEventListener("blur", ({ target }) => {
   target.dispatchEvent(new Event("input", { bubbles: true }));
 }, true);
 
-// What is typed into a field with a list takes the place of what stands in it, and does not follow it.
+// What is typed into a field with a list takes the place of what stands in it, and does not follow it. The list begins
+// at its top if that shows the chosen entry; Gradio scrolls it while its entries are not yet laid out.
 document.addEventListener("focusin", ({ target }) => {
-  if (target.matches("input[role=combobox]")) requestAnimationFrame(() => target.select());
+  if (!target.matches("input[role=combobox]")) return;
+  requestAnimationFrame(() => {
+    target.select();
+    const list = document.getElementById(target.getAttribute("aria-controls"));
+    list?.scrollTo(0, 0);
+    list?.querySelector("[aria-selected=true]")?.scrollIntoView({ block: "nearest" });
+  });
+});
+
+// Buttons that copy the address of a page of this site, and say so.
+document.addEventListener("click", async ({ target }) => {
+  const button = target.closest?.("[data-copy]");
+  if (!button) return;
+  button.textContent = await copied(new URL(button.dataset.copy, location.href).href);
+  setTimeout(() => { button.textContent = "Copy link"; }, 2000);
 });
 
 // Results take the place of Play's recording as soon as a run is asked for: what moves later than the click would be in
 // the reader's way.
 
 const ran = () => document.documentElement.classList.add("md-ran");
-if (new URLSearchParams(location.search).has("prompt")) { // a link's prompt: the recording answers another one
-  ran();
-  document.documentElement.classList.add("md-linked");
-}
+if (new URLSearchParams(location.search).has("prompt")) ran(); // a link's prompt: the recording answers another one
 document.addEventListener("click", ({ target }) => { if (target.closest("#run")) ran(); }, true);
 document.addEventListener("keydown", ({ key, shiftKey, target }) => {
   if (key === "Enter" && shiftKey && target.closest("#prompt")) ran();

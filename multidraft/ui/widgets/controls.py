@@ -8,9 +8,11 @@ from typing import Any
 
 import gradio as gr
 
+from drafters.errors import UserError
 from drafters.pool import Pool
 from drafters.router import Router
 from drafters.sampling import SamplingParams
+from multidraft.engine.arguments import policy_for
 from multidraft.service.inputs import make_params, whole_number
 from multidraft.service.workbench import Workbench
 from multidraft.ui.widgets.events import QUICK, Updates
@@ -49,10 +51,11 @@ class Examples:
     def __init__(self, workbench: Workbench, prompt: gr.Textbox, prefix: str = ""):
         self.workbench = workbench
         self.task = gr.Radio(**self._task(), label="Examples", elem_id=f"{prefix}example-task", elem_classes="md-pills")
-        self.buttons = [
-            gr.Button(**button, size="sm", elem_classes="md-example", elem_id=f"{prefix}example-{i}")
-            for i, button in enumerate(self._buttons(None))
-        ]
+        with gr.Column(elem_classes="md-examples"):
+            self.buttons = [
+                gr.Button(**button, size="sm", elem_classes="md-example", elem_id=f"{prefix}example-{i}")
+                for i, button in enumerate(self._buttons(None))
+            ]
         self.components = [self.task, *self.buttons]
         self.task.change(self._show, self.task, self.buttons, **QUICK)
         self.task.input(partial(self._prompt, 0), self.task, prompt, **QUICK)
@@ -99,20 +102,22 @@ class PromptTab:
         self.workbench = workbench
 
     def build_prompt(self) -> None:
-        """Lay out the field of the prompt, and examples below it."""
+        """Lay out the field of the prompt and, below it, what may be asked."""
         examples = self.workbench.pool.examples
         first = next((prompt for task, prompt in examples if task == self.opening), examples[0][1] if examples else "")
         self.prompt = gr.Textbox(
             first,
             label="Prompt",
-            info=self.task_hint,
             lines=6,  # a field that grew with the text it begins with would move all below it
             max_lines=6,
             placeholder="Type a task, or take an example below.",
             elem_id=f"{self.prefix}prompt",
         )
-        self.fit = gr.HTML("", js_on_load=None, elem_id=f"{self.prefix}fit")
+        self.fit = gr.HTML(self.fit_html(first), js_on_load=None, elem_id=f"{self.prefix}fit", elem_classes="md-fit")
         self.prompt.change(self.fit_html, self.prompt, self.fit, **QUICK, trigger_mode="always_last")
+
+    def build_examples(self) -> None:
+        """Lay out examples of prompts, which have the same room whichever are shown."""
         self.examples = Examples(self.workbench, self.prompt, self.prefix)
 
     def build_settings(self, title: str = "Settings") -> None:
@@ -130,33 +135,34 @@ class PromptTab:
         """Titles and specs of the policies that the present pool can run."""
         return with_specs(offered(self.workbench.pool))
 
+    def wrong_policy(self, spec: str | None) -> str | None:
+        """Why the present pool cannot run a policy, if it cannot."""
+        try:
+            policy_for(self.workbench.pool, spec or "")
+        except UserError as error:
+            return str(error)
+        return None
+
     def task_of(self, prompt: str) -> str | None:
         """The task of an example of the present pool."""
         return next((task for task, example in self.workbench.pool.examples if example == prompt), None)
 
-    @property
-    def task_hint(self) -> str | None:
-        """What may be asked, where the present pool's target knows certain tasks only."""
-        router = self.workbench.pool.router
-        tasks = count(len(router.drafters), "kind") if router else ""
-        return f"This model knows {tasks} of task, not more: stay close to the examples below." if router else None
-
     def fit_html(self, prompt: str) -> str:
-        """A word of warning where the prompt is of no task that the present pool knows."""
+        """What may be asked, where the present pool's target knows certain tasks only; a warning, as short, where the
+        prompt is of none of them."""
         pool = self.workbench.pool
-        if not prompt.strip() or pool.fits(prompt) or pool.router is None:
+        if pool.router is None:
             return ""
-        return message_html(
-            "odd",
-            f"{known_tasks(pool.title, pool.router)} This prompt does not look like any of these, so its answer "
-            "may make no sense. Try an example below.",
-        )
+        tasks = f"{count(len(pool.router.drafters), 'kind')} of task"
+        if not prompt.strip() or pool.fits(prompt):
+            return message_html("idle", f"This model knows {tasks}: stay close to the examples.")
+        return message_html("odd", f"Unlike the model's {tasks}: the answer may be nonsense.")
 
     def follow_pool(self, max_new_tokens: float | None) -> Updates:
         """Examples and settings for the present pool; what was chosen stays if it fits."""
         length, draft = limits(self.workbench.pool, max_new_tokens, self.workbench.limits.new_tokens)
         fields = {self.settings[0]: gr.Slider(**length), self.settings[4]: gr.Slider(**draft)}
-        return {self.prompt: gr.Textbox(info=self.task_hint), **self.examples.updates(), **fields}
+        return {self.fit: self.fit_html(""), **self.examples.updates(), **fields}
 
 
 def known_tasks(title: str, router: Router) -> str:

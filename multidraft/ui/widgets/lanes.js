@@ -52,7 +52,6 @@ function makeLane(data, index) {
   const title = node.querySelector("h3"), box = part("text"), text = part("tokens");
   node.ariaLabel = title.title = `Lane ${index + 1}: ${data.title}`;
   title.textContent = `${index + 1}. ${data.title}`;
-  node.style.setProperty("--policy", data.colour);
   box.ariaLabel = `Output of lane ${index + 1}`;
   const rounds = data.rounds.map((round) => makeRound(round, text));
   if (!ready) make("p", "md-lane-state", STATES[data.state] ?? "", text);

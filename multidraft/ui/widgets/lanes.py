@@ -5,7 +5,7 @@ needs out. ``lanes.js`` reads exactly this; all texts in it are plain and become
   the recorded one, unless the viewer has chosen one; ``None`` leaves it as it is;
 - ``result``: who is ahead, in a sentence or two, see :func:`result`;
 - ``verdict``: what can be said of the outputs: ``text`` and its ``kind``, see :func:`verdict`;
-- ``lanes``: each has a ``title``, its policy's ``colour``, a ``state`` and ``rounds``; once it is ready also ``place``
+- ``lanes``: each has a ``title``, a ``state`` and ``rounds``; once it is ready also ``place``
   (lanes of equal time share one; 0 where timings are too noisy to tell), ``seconds`` of decoding, ``prefill`` seconds,
   emitted ``tokens``, and as texts ``speedup`` and ``request_speedup``;
 - ``rounds``: ``end``, decoding seconds of the lane until the round's tokens stand; ``pieces``, the text of each token,
@@ -27,7 +27,6 @@ from multidraft.policies import parse_spec
 from multidraft.policies.titles import policy_title
 from multidraft.service.race import State
 from multidraft.ui.widgets.markup import count, speedup_text, too_noisy
-from multidraft.ui.widgets.theme import policy_colour
 from multidraft.ui.widgets.tokens import arm_classes, describe_round, step_of
 from storage.records import Generation
 from storage.run import Run
@@ -55,8 +54,7 @@ def stage(value: Any = None, **settings: Any) -> gr.HTML:
 def pending(specs: Sequence[str], states: Sequence[State]) -> dict[str, Any]:
     """The data of a race whose lanes are still being measured."""
     lanes = [
-        {"title": lane_title(spec), "colour": policy_colour(spec), "state": state, "rounds": []}
-        for spec, state in zip(specs, states, strict=True)
+        {"title": lane_title(spec), "state": state, "rounds": []} for spec, state in zip(specs, states, strict=True)
     ]
     return {"ready": False, "seconds": 0.0, "speed": None, "result": "", "verdict": None, "lanes": lanes}
 
@@ -170,7 +168,6 @@ def _lane(run: Run, place: int) -> dict[str, Any]:
     ]
     return {
         "title": lane_title(g.policy),
-        "colour": policy_colour(g.policy),
         "state": "measured",
         "place": place,
         "seconds": round(g.seconds, DIGITS),

@@ -118,7 +118,7 @@ function showNext() {
 }
 
 function tellPace() {
-  title.textContent = slowed ? `Rounds in slow motion: they took ${(took / 1000).toFixed(2)} s` : "Rounds";
+  title.textContent = slowed ? `Slow motion: it took ${(took / 1000).toFixed(2)} s` : "Rounds";
 }
 
 function showAll() {

@@ -59,15 +59,17 @@ def _name(spec: str) -> str:
     return spec.partition(":")[0].lower()
 
 
-def explanation_html(spec: str, drafters: Sequence[str]) -> Markup:
-    """What the policy does and where it comes from; for a spec that cannot be used, what is wrong with it."""
+def explanation_html(spec: str, drafters: Sequence[str], *, titled: bool = False) -> Markup:
+    """What the policy does in a line that opens to the rest and where it comes from, after its title where it is
+    ``titled``; for a spec that cannot be used, what is wrong with it."""
     try:
         policy = make_policy(spec, drafters)
     except PolicyError as error:
         wrong, _, _ = str(error).partition("; choose one of:")  # the field above it lists them
         return markup.refusal_html(markup.sentence(wrong))
     first, _, rest = _explained(policy).partition(". ")
-    return markup.explanation_html(f"{first.removesuffix('.')}.", rest, policy.source)
+    title = policy_title(spec) if titled else ""
+    return markup.explanation_html(f"{first.removesuffix('.')}.", rest, policy.source, title)
 
 
 def explanations_html(specs: Sequence[str], drafters: Sequence[str]) -> Markup:

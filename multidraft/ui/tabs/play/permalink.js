@@ -1,3 +1,13 @@
+// Copies a link; what its button is to say then.
+async function copied(link) {
+  try {
+    await navigator.clipboard.writeText(link);
+    return "Link copied";
+  } catch {
+    return "Not copied: open it";
+  }
+}
+
 // Puts prompt, policy and settings into the address and copies it. Other parameters of the address stay, except a
 // batch or race.
 async function copyLink(longest, label, status, prompt, policy, ...settings) {

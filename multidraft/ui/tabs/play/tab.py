@@ -14,7 +14,6 @@ from markupsafe import Markup
 
 from drafters.errors import ContextWindowError, UserError
 from multidraft.bench.measure import Request
-from multidraft.engine.arguments import policy_for
 from multidraft.policies.titles import DEFAULT_POLICY
 from multidraft.service.workbench import RunJob
 from multidraft.ui.pool_line import PoolLine
@@ -25,7 +24,7 @@ from multidraft.ui.widgets.charts import plot_of, policy_chart
 from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK, Updates, changes, forget_refusal, scroll_down_to
 from multidraft.ui.widgets.exports import download, offered_file
 from multidraft.ui.widgets.jobs import RunButtons
-from multidraft.ui.widgets.markup import message_html, refused_html
+from multidraft.ui.widgets.markup import kept_html, message_html, refused_html
 from storage.records import Generation, Round, Turn
 from storage.run import Origin
 
@@ -69,6 +68,10 @@ class Play(controls.PromptTab):
 
     def _build_form(self) -> None:
         self.build_prompt()
+        # Here they are in sight on low windows too, and nothing above them changes its height.
+        self.buttons = RunButtons("Run", ("run", "stop"), self.workbench.jobs, RunJob)
+        gr.HTML(kept_html(), js_on_load=None)
+        self.build_examples()
         self.policy = gr.Dropdown(
             self.policies,
             value=DEFAULT_POLICY,
@@ -77,8 +80,6 @@ class Play(controls.PromptTab):
             info="Chooses the drafter of each round; or type a spec, e.g. ucb:beta=0.1",
             elem_id="policy",
         )
-        # Above the explanation: its length depends on the policy, and they are not to move.
-        self.buttons = RunButtons("Run", ("run", "stop"), self.workbench.jobs, RunJob)
         explanation = policy_fields.explanation_html(DEFAULT_POLICY, self.drafters)
         self.explanation = gr.HTML(explanation, js_on_load=None, elem_id="explanation")
         self.build_settings()
@@ -90,12 +91,12 @@ class Play(controls.PromptTab):
         self.conversation = gr.HTML("", js_on_load=None, visible=pool.conversational, elem_id="conversation")
         with gr.Column(elem_id="recorded"):  # until something is run here: play.css
             runs = recorded_runs()
-            gr.HTML(view.watched_html(*runs), js_on_load=None)
+            gr.HTML(view.watched_html(*runs), js_on_load=None, elem_id="recorded-legend")
             lanes.stage(lanes.replay_data(runs, RECORDING_SECONDS), elem_id="recorded-stage")
             gr.HTML(view.recorded_html(runs[-1]), js_on_load=None)
         self.tiles = gr.HTML(view.tiles_html(), js_on_load=None, elem_id="tiles")
-        self.output = tokens.output_box(max(controls.LONGEST_DRAFT, pool.draft_length), elem_id="output")
         self.legend = gr.HTML(tokens.legend_html(self.drafters, {}), js_on_load=None, elem_id="legend")
+        self.output = tokens.output_box(max(controls.LONGEST_DRAFT, pool.draft_length), elem_id="output")
         with gr.Row(elem_classes="md-actions"):
             self.anew = gr.Button(
                 "New conversation", size="sm", visible=pool.conversational, elem_id="new-conversation"
@@ -104,6 +105,7 @@ class Play(controls.PromptTab):
             self.own_page = gr.Button(
                 "Share this result", size="sm", interactive=False, link_target="_blank", elem_id="run-page"
             )
+            self.copy_page = gr.Button("Copy result link", size="sm", interactive=False, elem_id="copy-page")
             self.link = gr.Button("Copy settings link", size="sm", elem_id="copy-link")
             self.copy = gr.Button("Copy run as JSON", size="sm", interactive=False, elem_id="copy-run")
             self.download = gr.DownloadButton("Download JSON", size="sm", interactive=False, elem_id="download-run")
@@ -115,7 +117,7 @@ class Play(controls.PromptTab):
     def _wire(self, page: gr.Blocks, line: PoolLine) -> None:
         talk = [self.prompt, self.conversation, self.turns, self.anew]
         shown = [self.status, self.tiles, self.output, self.legend, self.chart, self.details]
-        shown += [self.own_page, self.copy, self.download]
+        shown += [self.own_page, self.copy_page, self.copy, self.download]
         form = [self.prompt, self.policy, *self.settings]
         self.policy.change(
             lambda policy: policy_fields.explanation_html(policy or "", self.drafters),
@@ -139,12 +141,15 @@ class Play(controls.PromptTab):
         line.followed_by(
             self.follow,
             [self.policy, self.settings[0], self.output],
-            [*self.examples.components, self.policy, *self.settings, *talk, self.legend, self.note],
+            [self.fit, *self.examples.components, self.policy, *self.settings, *talk, self.legend, self.note],
         )
         self.restored = page.load(self.restore, None, [self.status, *form], **QUICK)
         self.link.click(
             None, [self.link, self.status, *form], [self.link, self.status], js=permalink.COPY_LINK, **PRIVATE
         ).then(None, None, self.link, js=_later("Copy settings link"), **PRIVATE)
+        self.copy_page.click(None, None, self.copy_page, js=_COPY_PAGE, **PRIVATE).then(
+            None, None, self.copy_page, js=_later("Copy result link"), **PRIVATE
+        )
         self.copy.click(None, self.download, self.copy, js=_COPY_RUN, **PRIVATE).then(
             None, None, self.copy, js=_later("Copy run as JSON"), **PRIVATE
         )
@@ -161,7 +166,7 @@ class Play(controls.PromptTab):
         What was chosen or said stays where the pool takes it; an output keeps its legend.
         """
         pool = self.workbench.pool
-        chosen = policy if self._wrong_policy(policy) is None else DEFAULT_POLICY
+        chosen = policy if self.wrong_policy(policy) is None else DEFAULT_POLICY
         updates = {
             **self.follow_pool(max_new_tokens),
             self.policy: gr.Dropdown(self.policies, value=chosen, allow_custom_value=True),
@@ -191,20 +196,12 @@ class Play(controls.PromptTab):
         updates: Updates = {field: v for field, v in zip(self.settings, link.settings, strict=True) if v is not None}
         if link.prompt is not None:
             updates[self.prompt] = link.prompt
-        if link.policy is not None and (wrong := self._wrong_policy(link.policy)):
+        if link.policy is not None and (wrong := self.wrong_policy(link.policy)):
             kind, text = "error", f"The link's policy cannot be used here: {wrong}. Everything else is as in the link."
         elif link.policy is not None:
             # With its choices: the page may have been built with those of another pool.
             updates[self.policy] = gr.Dropdown(self.policies, value=link.policy, allow_custom_value=True)
         return {self.status: message_html(kind, text + self._other(link)), **updates}
-
-    def _wrong_policy(self, spec: str | None) -> str | None:
-        """Why the present pool cannot run a policy, if it cannot."""
-        try:
-            policy_for(self.workbench.pool, spec or "")
-        except UserError as error:
-            return str(error)
-        return None
 
     def _other(self, link: permalink.Link) -> str:
         """A warning if the link was made with another pool."""
@@ -316,8 +313,12 @@ class Play(controls.PromptTab):
 
     def _exports(self, file: Path | None, id: int | None = None) -> Updates:
         """What can be taken away of a run: its file, and its page where it is in the history."""
-        page = gr.Button(link=f"result/run/{id}" if id else None, interactive=id is not None)
-        return {self.own_page: page, self.copy: gr.Button(interactive=file is not None), self.download: download(file)}
+        return {
+            self.own_page: gr.Button(link=f"result/run/{id}" if id else None, interactive=id is not None),
+            self.copy_page: gr.Button(interactive=id is not None),
+            self.copy: gr.Button(interactive=file is not None),
+            self.download: download(file),
+        }
 
     def _file(self, job: RunJob) -> Path | None:
         text = json.dumps(job.run.to_json(), ensure_ascii=False, indent=1)
@@ -328,6 +329,8 @@ def _asked_last(turns: Sequence[Turn], prompt: str, *fields: Any) -> tuple[Any, 
     """The fields with the prompt that stands there or, in a conversation, was answered last."""
     return (prompt if prompt.strip() or not turns else turns[-1][0], *fields)
 
+
+_COPY_PAGE = "() => copied(document.querySelector('#run-page').href)"
 
 _COPY_RUN = """async (file) => {
   try {

@@ -24,6 +24,10 @@ IDLE = message_html(
     "idle md-ready", "Ready. The output is exactly what the target would write alone; only the speed changes."
 )
 
+_SPEEDUP = {"": "over autoregressive", "decoding": "measured at the end", "timing": "being measured …"}
+_SPEED = {"": "tokens/s", "decoding": "tokens/s so far", "timing": "tokens/s, timing …"}
+"""What stands below a figure, by whether it may still change."""
+
 _ENDS = {
     "completed": "Completed: max new tokens reached.",
     "stopped": "Completed: end of sequence (EOS).",
@@ -92,12 +96,14 @@ def tiles_html(
     run: Run | None = None, differences: Sequence[Difference] | None = None, *, ended: bool = True
 ) -> Markup:
     """Mean accepted tokens and acceptance rate, which no clock changes, then speed-up and speed (dashes before the
-    first round), and their basis.
+    first round), and what is known of them. What may still change looks like it.
 
     Args:
         differences: where a greedy output differs from the target's own choice, if that was examined.
         ended: whether nothing is timed any more.
     """
+    told = run.baseline is not None if run else False
+    state = "" if ended or told else "decoding" if run and run.generation.status == "running" else "timing"
     g = run.generation if run and run.generation.rounds else None
     rate = g.tokens_per_second if g else None
     faster, whole = (run.speedup, run.request_speedup) if run and g else (None, None)
@@ -105,7 +111,7 @@ def tiles_html(
     short = g is not None and g.status != "running" and len(g.token_ids) < FEWEST_TOKENS
     shown = number(faster, 2, "×")
     around = f"± {faster * off:.2f}; " if faster and off else ""
-    request = f"{around}request {number(whole, 2, '×')}" if whole else "over autoregressive"
+    request = f"{around}request {number(whole, 2, '×')}" if whole else _SPEEDUP[state]
     if faster and off and markup.too_noisy(off):
         # Short, in words of known width: the tile must not grow when the run ends.
         side = timed_side(faster, off)
@@ -138,57 +144,57 @@ def tiles_html(
         (
             "Speed",
             number(rate, 0 if rate and rate >= 100 else 1),
-            "tokens/s" if ended else "tokens/s so far",
+            _SPEED[state],
             "Emitted tokens per second of decoding",
         ),
     ]
+    figures = markup.tiles_html(tiles, f"md-{state}" if state else "")
     if run is None or run.baseline is None:
-        return markup.tiles_html(tiles) + markup.note_html(f"{_how(None)}.")
-    details = markup.folded("How it was measured", markup.note_html(_details(run, run.baseline, differences)))
-    return markup.tiles_html(tiles) + markup.note_html(_outcome(run, differences)) + details
+        return figures
+    return figures + markup.folded(
+        _outcome(run, differences), markup.note_html(_details(run, run.baseline, differences))
+    )
 
 
 def _outcome(run: Run, differences: Sequence[Difference] | None) -> str:
-    """What drafting was good for, in plain words."""
+    """What drafting was good for, in plain words and one line."""
     g = run.generation
     if all(r.arm is None for r in g.rounds):
-        if len(g.token_ids) < FEWEST_TOKENS:
-            return ""
-        return (
-            "This run drafts nothing: it is autoregressive decoding as well, so its speed-up only shows how far two "
-            "measurements of the same thing differ."
-        )
+        return "Nothing was drafted: this is autoregressive decoding itself."
     said = f"{count(len(g.rounds), 'call')} of the target instead of {len(g.token_ids):,}"
-    if differences is not None:
-        faulty = any(not d.rounding for d in differences)
-        said += "." if faulty else ", and the text is the same as without drafters."
-        said += f" {_checked(g.token_ids, differences)}" if faulty else ""
-    else:
-        said += "."
-    if run.speedup and run.speedup_uncertainty:
-        side = timed_side(run.speedup, run.speedup_uncertainty)
-        said += {
-            1: _where_time_goes(run),
-            0: " Whether it was faster too, the noise of the machine hides.",
-            -1: " Slower all the same: drafts take time too, and too few tokens were accepted.",
-        }[side]
-    return said
+    if differences is None:
+        return f"{said}."
+    if any(not d.rounding for d in differences):
+        return f"{said}. {_checked(g.token_ids, differences)}"
+    return f"{said}; the text is the same as without drafters."
+
+
+def _why(run: Run) -> str:
+    """Why the speed-up is what it is."""
+    if all(r.arm is None for r in run.generation.rounds):
+        return "Its speed-up only shows how far two measurements of the same thing differ."
+    if not run.speedup or not run.speedup_uncertainty:
+        return ""
+    return {
+        1: _where_time_goes(run),
+        0: "Whether it was faster too, the noise of the machine hides.",
+        -1: "Slower all the same: drafts take time too, and too few tokens were accepted.",
+    }[timed_side(run.speedup, run.speedup_uncertainty)]
 
 
 def _where_time_goes(run: Run) -> str:
     """Why the speed-up is less than the calls saved promise."""
     g = run.generation
     verify, draft = (sum(getattr(r, f"{phase}_seconds") for r in g.rounds) / g.seconds for phase in ("verify", "draft"))
-    return (
-        f" Time: {percent(verify)} in these calls (checking guesses makes them longer), {percent(draft)} in guessing."
-    )
+    return f"Time: {percent(verify)} in these calls (checking guesses makes them longer), {percent(draft)} in guessing."
 
 
 def _details(run: Run, baseline: Baseline, differences: Sequence[Difference] | None) -> str:
     g, scores = run.generation, run.scores
     sentences = [
+        _why(run),
         f"Autoregressive decoding just after it: {baseline.tokens_per_second:.1f} tokens/s "
-        f"({count(baseline.tokens, 'token')}, {_mean(baseline)} time per token)."
+        f"({count(baseline.tokens, 'token')}, {_mean(baseline)} time per token).",
     ]
     if run.speedup and run.speedup_uncertainty:
         sentences.append(_noise(g.uncertainty, baseline.uncertainty, run.speedup_uncertainty))
@@ -207,7 +213,7 @@ def _details(run: Run, baseline: Baseline, differences: Sequence[Difference] | N
             f"The best single drafter, {scores.best_drafter}, needs {count(needed, 'round')}; this run took "
             f"{len(g.rounds)} (regret {scores.regret_rounds:+.0f})."
         )
-    return " ".join(sentences)
+    return " ".join(filter(None, sentences))
 
 
 def _noise(of_run: float | None, of_baseline: float | None, off: float) -> str:
@@ -256,15 +262,17 @@ def conversation_html(turns: Sequence[Turn], prompt: str = "") -> Markup:
 
 
 def watched_html(plain: Run, run: Run) -> Markup:
-    """What there is to see in the recorded runs without drafters and with them."""
-    return _macros.watched(plain, run)
+    """What there is to see in the recorded runs without drafters and with them, and the legend of those that wrote."""
+    g = run.generation
+    wrote = [name for name in g.drafters if g.drafter_shares.get(name)]
+    return _macros.watched(plain, run, tokens.legend_html(wrote))
 
 
 def recorded_html(run: Run) -> Markup:
-    """What the recorded run is, and the legend of its colours."""
+    """What the recorded run is."""
     g = run.generation
     speedup = markup.speedup_text(run.speedup, run.speedup_uncertainty)
-    return _macros.recorded(run, len(g.drafters), speedup, tokens.legend_html(g.drafters))
+    return _macros.recorded(run, len(g.drafters), speedup)
 
 
 def about_pool_html(pool: Pool) -> Markup:

@@ -19,6 +19,7 @@ from multidraft.ui.widgets.events import LAST, PRIVATE, QUICK, Updates, forget_r
 from multidraft.ui.widgets.jobs import AddressedJobs
 from multidraft.ui.widgets.markup import (
     ended_html,
+    kept_html,
     macros,
     message_html,
     number,
@@ -32,6 +33,9 @@ from storage.records import FINISHED
 from storage.run import Run
 
 NO_LANE = ("– no lane –", "")
+
+GENERALIST = "general"
+"""A drafter of this name is for all tasks."""
 
 _template = macros("tabs/race/hint.html")
 
@@ -67,15 +71,17 @@ class Race(controls.PromptTab):
         with gr.Row(elem_classes="md-columns"):
             with gr.Column(min_width=320):
                 self.build_prompt()
+                self.build_examples()
             with gr.Column(min_width=320):
                 self.lanes = self._build_lanes()
+                self.buttons = AddressedJobs("race", "Race", self.workbench.jobs, RaceJob)
+                gr.HTML(kept_html(), js_on_load=None)
                 told = self.explained(*(lane.value for lane in self.lanes))
                 self.how = gr.HTML(told, js_on_load=None, elem_id="race-explanation")
-                self.buttons = AddressedJobs("race", "Race", self.workbench.jobs, RaceJob)
                 self.build_settings("Settings, the same for all lanes")
         self.status = gr.HTML(_IDLE, js_on_load=None, elem_id="race-status")
-        self.stage = lanes.stage(elem_id="race-stage")
         self.legend = gr.HTML(tokens.legend_html(self.drafters), js_on_load=None, elem_id="race-legend")
+        self.stage = lanes.stage(elem_id="race-stage")
         self.figures = gr.HTML("", js_on_load=None, elem_id="race-figures")
         form = [self.prompt, *self.lanes, *self.settings]
         begin = [self.buttons.run.click, self.prompt.submit]
@@ -87,8 +93,8 @@ class Race(controls.PromptTab):
         self.buttons.wire(page, form, self._form, self.show, self._gone, shown)
         line.followed_by(
             self.follow,
-            [self.settings[0], self.stage],
-            [self.prompt, *self.examples.components, *self.lanes, *self.settings, self.legend],
+            [self.settings[0], self.stage, *self.lanes],
+            [self.fit, *self.examples.components, *self.lanes, *self.settings, self.legend],
         )
 
     def follows_prompt_of(self, tab: gr.Tab, prompt: gr.Textbox) -> None:
@@ -100,20 +106,28 @@ class Race(controls.PromptTab):
 
         tab.select(taken, [prompt, self.prompt, self.buttons.id], self.prompt, **QUICK)
 
-    def follow(self, max_new_tokens: float | None, stage: Any) -> Updates:
-        """What depends on the pool, for the present one; what was chosen stays, and so does a race's legend."""
+    def follow(self, max_new_tokens: float | None, stage: Any, *specs: str | None) -> Updates:
+        """What depends on the pool, for the present one; what was chosen stays where the pool takes it, and so does a
+        race's legend."""
+        kept = [
+            usual if (spec or "").strip() and self.wrong_policy(spec) else spec
+            for spec, usual in zip(specs, self.usual, strict=True)
+        ]
         return {
             **self.follow_pool(max_new_tokens),
-            **{lane: gr.Dropdown([NO_LANE, *self.policies]) for lane in self.lanes},
+            **{
+                lane: gr.Dropdown([NO_LANE, *self.policies], value=spec, allow_custom_value=True)
+                for lane, spec in zip(self.lanes, kept, strict=True)
+            },
             **({} if stage else {self.legend: tokens.legend_html(self.drafters)}),
         }
 
     def _build_lanes(self) -> list[gr.Dropdown]:
         gr.HTML(_template.hint(), js_on_load=None)
         lanes: list[gr.Dropdown] = []
-        for defaults in ((BASELINE, "ucb"), (DEFAULT_POLICY, "")):
+        for row in (self.usual[:2], self.usual[2:]):
             with gr.Row():
-                for default in defaults:
+                for default in row:
                     number = len(lanes) + 1
                     lane = gr.Dropdown(
                         [NO_LANE, *self.policies],
@@ -126,10 +140,18 @@ class Race(controls.PromptTab):
                     lanes.append(lane)
         return lanes
 
+    @property
+    def usual(self) -> tuple[str, str, str, str]:
+        """The lanes at first, each of which knows more than the one before: no drafter; one, a generalist if there is
+        one; a bandit among all; our policy."""
+        one = GENERALIST if GENERALIST in self.drafters else self.drafters[0]
+        return (BASELINE, f"fixed:{one}", "ucb", DEFAULT_POLICY)
+
     def explained(self, *lanes: str | None) -> Markup:
-        """How the policy of each lane chooses."""
+        """What the policy of each lane does, one a line."""
         specs = dict.fromkeys(spec.strip() for spec in lanes if spec and spec.strip())
-        return policy_fields.explanations_html(list(specs), self.drafters)
+        told = [policy_fields.explanation_html(spec, self.drafters, titled=True) for spec in specs]
+        return Markup().join(told)
 
     def start(self, shown: str, prompt: str, *fields: Any) -> Updates:
         """Start a race: its id, or none and what is wrong; then the replay of the last one stays. Then the buttons.

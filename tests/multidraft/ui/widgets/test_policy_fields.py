@@ -59,6 +59,12 @@ def test_several_policies_are_explained_one_after_the_other() -> None:
     assert policy_fields.explanations_html(["nonsense"], DRAFTERS) == ""
 
 
+def test_a_policy_among_several_is_told_by_its_title() -> None:
+    html = policy_fields.explanation_html("fixed:math", DRAFTERS, titled=True)
+    assert "<summary><b>One drafter (math).</b> You name one drafter" in html
+    assert "<summary>You name" in policy_fields.explanation_html("fixed:math", DRAFTERS)
+
+
 def test_what_was_typed_in_part_becomes_the_first_choice_that_has_it() -> None:
     offered = [("UCB", "ucb:reward=be"), ("Epsilon-greedy", "epsilon-greedy"), ("NormalHedge", "normal-hedge")]
     typed = ["ucb:beta=0.1", "eps", "HedgeS", "normalhedge", "epsilon-greedy"]

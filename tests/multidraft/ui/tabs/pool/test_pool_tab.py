@@ -99,7 +99,7 @@ def test_tabs_follow_the_pool(own_bench: Workbench, other_card: Path) -> None:
     kept = play.follow("ucb", 20, "<span>an output</span>")
     assert kept[play.policy].value == "ucb" and kept[play.settings[0]].value == 20 and play.legend not in kept
     race = built(Race(own_bench), own_bench)
-    assert race.follow(20, None)[race.examples.task].choices == [("letters", "letters")]
+    assert race.follow(20, None, *race.usual)[race.examples.task].choices == [("letters", "letters")]
 
 
 def test_the_list_tells_what_is_loaded_and_what_a_pool_needs(

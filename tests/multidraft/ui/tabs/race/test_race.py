@@ -152,8 +152,18 @@ def test_more_lanes_than_four_are_refused(workbench: Workbench) -> None:
 def test_how_the_policies_of_the_lanes_choose_is_told(workbench: Workbench) -> None:
     tab = placed(workbench)
     told = tab.explained("autoregressive", " ucb", "ucb", "", None, "nonsense")
-    assert told.count("<p>") == 2 and "<b>No drafter.</b>" in told and "<b>UCB.</b>" in told
+    assert told.count("<summary>") == 2 and "<b>No drafter.</b>" in told and told.count("<b>UCB.</b>") == 1
+    assert "Unknown policy &#39;nonsense&#39;" in told
     assert tab.how.value == tab.explained(*(lane.value for lane in tab.lanes)) and "RateHedge" in tab.how.value
+
+
+def test_the_first_lanes_know_more_and_more_and_suit_the_pool(workbench: Workbench) -> None:
+    tab = placed(workbench)
+    first = workbench.pool.drafters[0].name
+    assert tab.usual == ("autoregressive", f"fixed:{first}", "ucb", "rate-hedge")
+    assert tuple(lane.value for lane in tab.lanes) == tab.usual
+    shown = tab.follow(20, None, "", "fixed:of another pool", " ", "ucb:beta=1")
+    assert [shown[lane].value for lane in tab.lanes] == ["", f"fixed:{first}", " ", "ucb:beta=1"]
 
 
 def test_the_same_policy_may_run_twice(workbench: Workbench) -> None:

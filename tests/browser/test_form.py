@@ -1,0 +1,83 @@
+"""The form of *Play* and *Race*: what it offers is in sight and stays where it is."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.conftest import ACTION_MS
+from tests.browser.test_play import DONE, run_example, wait_for_text
+
+TOP = "node => node.getBoundingClientRect().top + scrollY"
+
+
+@pytest.mark.parametrize("field", ["#policy", "#race-lane-4"])
+def test_a_list_begins_at_its_top_and_shows_the_chosen_entry(page: Page, field: str) -> None:
+    if field != "#policy":
+        page.get_by_role("tab", name="Race").click()
+    page.locator(f"{field} input").click()
+    expect(page.get_by_role("option").first).to_be_in_viewport(ratio=1)
+    chosen = page.get_by_role("option", selected=True)
+    expect(chosen).to_have_count(1)
+    expect(chosen).to_be_in_viewport(ratio=1)
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_an_example_moves_no_control(page: Page, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    controls = [page.locator(control) for control in ("#run", "#policy", "#settings")]
+    before = [control.evaluate(TOP) for control in controls]
+    for task in ("mixed", "json"):
+        page.locator("#example-task").get_by_text(task, exact=True).click()
+        expect(page.locator("#example-2")).to_be_hidden() if task == "mixed" else page.wait_for_timeout(500)
+        assert [control.evaluate(TOP) for control in controls] == before, task
+
+
+def test_a_warning_leaves_run_in_sight_of_a_low_window_and_where_it_was(page: Page) -> None:
+    page.set_viewport_size({"width": 1280, "height": 640})
+    before = page.locator("#run").evaluate(TOP)
+    page.locator("#prompt textarea").fill("Who was the first person on the moon?")
+    expect(page.locator("#fit .md-odd")).to_contain_text("may be nonsense")
+    expect(page.locator("#run")).to_be_in_viewport(ratio=1)
+    assert page.locator("#run").evaluate(TOP) == before
+
+
+def test_the_colours_are_told_next_to_the_text_they_are_in(page: Page) -> None:
+    lanes, legend = page.locator("#recorded .md-lanes"), page.locator("#recorded .md-legend")
+    for width, most in ((1400, 150), (390, 60)):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert 0 < lanes.evaluate(TOP) - legend.evaluate(TOP) < most
+        expect(legend).to_be_in_viewport(ratio=1)
+    shown = page.locator("#recorded .md-lane .md-token:not(.md-own)").evaluate_all(
+        "all => all.map(one => one.className)"
+    )
+    named = legend.locator(".md-token:not(.md-own)").evaluate_all("all => all.map(one => one.className)")
+    assert {name.split()[1] for name in shown} == {name.split()[1] for name in named}
+
+
+def test_the_colours_stay_in_sight_beside_lanes_higher_than_a_phone(chromium: Browser, address: str) -> None:
+    with chromium.new_context(viewport={"width": 390, "height": 844}) as context:
+        context.set_default_timeout(ACTION_MS)
+        page = context.new_page()
+        page.goto(f"{address}?tab=race")
+        page.locator("#race-run").click()
+        expect(page.locator("#race-stage .md-lane")).to_have_count(4)
+        page.locator("#race-stage .md-lane").last.scroll_into_view_if_needed()
+        expect(page.locator("#race-legend")).to_be_in_viewport(ratio=1)
+        expect(page.locator("#race-stage .md-race-play")).to_be_enabled()
+
+
+def test_a_results_link_is_copied_and_that_is_said(page: Page) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    expect(page.locator("#copy-page")).to_be_disabled()
+    run_example(page, tokens=8)
+    expect(page.locator(DONE)).to_be_visible()
+    page.locator("#copy-page").click()
+    wait_for_text(page, "#copy-page", "Link copied")
+    link = page.evaluate("navigator.clipboard.readText()")
+    assert "/result/run/" in link and page.request.get(link).ok
+
+
+def test_what_is_kept_of_a_run_leads_to_the_box_for_it(page: Page) -> None:
+    page.locator(".md-kept-here:visible a").click()
+    expect(page.locator("#learn")).to_be_in_viewport()
