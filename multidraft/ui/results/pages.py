@@ -159,7 +159,7 @@ class Results:
         return advice_on(self._verdicts, found.made[0]["id"]) if self._verdicts and self._is_batch(found) else Advised()
 
     def _lab(self, found: Result) -> tuple[str, str]:
-        """Query of the app's address that replays a batch or benchmark in the Lab, beside no drafter, or why that cannot be."""
+        """Query of the app's address that replays a batch or benchmark in the Lab, or why that cannot be."""
         if not self._verdicts or not found.place.startswith("batch/"):
             return "", ""
         id = found.made[0]["id"]
