@@ -32,6 +32,7 @@ def open_race(page: Page, tokens: int = 96) -> None:
 def choose_lane(page: Page, lane: int, title: str) -> None:
     page.locator(f"#race-lane-{lane} input").click()
     page.get_by_role("option", name=title, exact=True).click()
+    expect(page.get_by_role("option")).to_have_count(0)
 
 
 def two_lanes(page: Page) -> None:
