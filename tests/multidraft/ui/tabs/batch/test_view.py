@@ -110,7 +110,7 @@ def test_only_what_is_faster_for_certain_is_marked() -> None:
     ]
     math, sql, total = batch_view.matrix_html(rows, ["ucb", "random"]).split("<tbody>")[1].split("</tr>")[:3]
     assert "md-best" not in math + sql and total.count("md-best") == 1
-    assert "<small>3.31" in total and 'title="The best">3.56×' in total
+    assert "<small>3.31" in total and 'title="Better than each of the others, at the 95 % level">3.56×' in total
     level = [row(str(n), "math", p, "completed", seconds=1 + (n + i) % 2) for n in range(6) for i, p in enumerate("ab")]
     assert "md-best" not in batch_view.matrix_html(level, ["a", "b"])
 
@@ -145,9 +145,11 @@ def test_tasks_by_policies() -> None:
 
 
 def test_bars_beyond_the_hues_have_a_second_mark() -> None:
-    rows = [row("1", "math", f"ucb:beta={i}", "completed") for i in range(9)]
-    bars = batch_charts.speedup_by_task_figure(rows, [one.policy for one in rows]).data
-    assert len({(bar.marker.color, bar.marker.pattern.shape) for bar in bars}) == 9
+    """Settings of one policy share its hue."""
+    specs = [f"{name}{settings}" for name in ("ucb", "exp3spec") for settings in ("", ":beta=1", ":beta=2", ":beta=3")]
+    rows = [row("1", "math", spec, "completed") for spec in specs]
+    marks = [bar.marker for bar in batch_charts.speedup_by_task_figure(rows, specs).data]
+    assert len({(mark.color, mark.pattern.shape) for mark in marks}) == 8 and len({mark.color for mark in marks}) == 2
 
 
 def test_prompts_that_are_too_noisy_are_counted_and_pale() -> None:
