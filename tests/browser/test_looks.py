@@ -103,6 +103,9 @@ def test_the_keyboard_reaches_the_output_and_its_focus_is_seen_and_never_lost(pa
     assert page.locator("#output .md-output").get_attribute("tabindex") == "0"
     assert page.locator("#output .md-output").get_attribute("aria-label")
     page.locator("#prompt textarea").press("Tab")
+    expect(page.locator("#run")).to_be_focused()
+    for _ in range(2):  # past the link to what is kept
+        page.keyboard.press("Tab")
     chip = page.locator("#example-task label", has=page.locator(":focus"))
     expect(chip).to_have_css("outline-style", "solid")
     take_long(page)  # a short run might have ended before anybody looks

@@ -47,12 +47,13 @@ def forget_refusal(fields: Sequence[Any], status: gr.HTML, idle: str, event: str
 
 
 def scroll_down_to(selector: str) -> str:
-    """Script that scrolls to ``selector``, below which is what a run shows: on a phone, and where it begins in the
-    lower half of the window."""
+    """Script that scrolls to ``selector``, below which is what a run shows: where it begins in the lower half of the
+    window, and on a phone, there at once, as the first words are not to be missed."""
     return f"""() => {{
       const shown = document.querySelector('{selector}');
       const low = shown.getBoundingClientRect().top > innerHeight / 2;
-      if (low || innerWidth < 760) shown.scrollIntoView({{ behavior: 'smooth' }});
+      const phone = innerWidth < 760;
+      if (low || phone) shown.scrollIntoView({{ behavior: phone ? 'instant' : 'smooth' }});
     }}"""
 
 
