@@ -42,7 +42,7 @@ SIDES = {1: "faster", -1: "slower", 0: "faster or slower"}
 """What is said of that interval, by the side of 1 on which it lies."""
 
 POWER = 0.8
-"""How likely a difference is to be found with as many prompts as :func:`prompts_to_settle` says."""
+"""How likely a difference is to be found with as many prompts as :attr:`Ratio.prompts_to_settle` says."""
 
 DRAWS = 2000
 """Bootstrap samples."""
@@ -90,6 +90,25 @@ class Ratio:
         if self.interval is None:
             return timed_side(self.value, self.uncertainty) if self.uncertainty else 0
         return 1 if self.interval[0] > 1.0 else -1 if self.interval[1] < 1.0 else 0
+
+    @property
+    def prompts_to_settle(self) -> float | None:
+        """How many prompts in all it takes to tell it from 1, if it is what it is now: so many that a difference of
+        this size is found at the 95 % level in ``POWER`` of the cases.
+
+        The interval's end towards 1 tells how far prompts differ, and comes nearer with the square root of their
+        number. ``inf`` where there is no difference, ``None`` where there is no interval.
+
+        Source: Chow, Shao & Wang 2008, section 3.1 (sample size of a paired comparison).
+        """
+        if self.low is None or self.high is None or not self.low > 0:
+            return None
+        if self.value == 1:
+            return float("inf")
+        end = self.low if self.value > 1 else self.high
+        usual, small = ndtri((1 + CONFIDENCE) / 2), stdtrit(self.prompts - 1, (1 + CONFIDENCE) / 2)
+        reach = np.log(self.value / end) / np.log(self.value) * (usual + ndtri(POWER)) / small
+        return float(max(np.ceil(self.prompts * reach**2), FEWEST_PROMPTS))
 
     @property
     def too_noisy(self) -> bool:
@@ -283,31 +302,6 @@ def at_different_times(runs: Mapping[str, Mapping[Any, tuple[float, float]]], pl
         for prompt, (baseline, _) in prompts.items()
         if policy != plain
     )
-
-
-def prompts_to_settle(numerators: Iterable[float], denominators: Iterable[float]) -> float | None:
-    """How many prompts in all it takes to tell the ratio of two totals from 1, if it is what it is now.
-
-    So many that a difference of this size is found at the 95 % level in ``POWER`` of the cases, by the variance of the
-    paired differences: the standard size of a paired comparison, with the ratio linearised.
-
-    Args:
-        numerators, denominators: of each prompt.
-
-    Returns:
-        ``inf`` where there is no difference, ``None`` for fewer than ``FEWEST_PROMPTS``.
-
-    Source: Cochran 1977, section 6.4 (variance of a ratio); Chow, Shao & Wang 2008, section 3.1 (sample size).
-    """
-    above, below = _by_prompt((numerators, denominators)).T
-    if len(above) < FEWEST_PROMPTS or not above.sum() or not below.sum():
-        return None
-    ratio = above.sum() / below.sum()
-    if ratio == 1:
-        return float("inf")
-    spread = float(np.std(above - ratio * below, ddof=1) / above.mean())
-    needed = ((ndtri((1 + CONFIDENCE) / 2) + ndtri(POWER)) * spread / np.log(ratio)) ** 2
-    return float(max(np.ceil(needed), FEWEST_PROMPTS))
 
 
 def _by_prompt(columns: Sequence[Iterable[float]], prompts: Iterable[object] | None = None) -> np.ndarray:

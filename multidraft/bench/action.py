@@ -65,7 +65,7 @@ def _now(live: Advice, advice: Advice) -> str:
             else "no other policy ran on all of these prompts"
         )
         return f"run {_named(best)}: {why}."
-    alike = [option for option in level if (best.prompts_to_settle(option) or math.inf) > MOST_PROMPTS]
+    alike = [option for option in level if (best.times_as_fast(option).prompts_to_settle or math.inf) > MOST_PROMPTS]
     among = alike if level[0] in alike else level
     simple = next((option for option in among if is_single(option)), None) if not is_single(best) else None
     if among is alike:
@@ -106,7 +106,7 @@ def _unsettled(live: Advice) -> str:
 
 def _settled(live: Advice, best: Option, other: Option) -> str:
     """How many more prompts would tell the two apart."""
-    needed, against = best.prompts_to_settle(other), f"`{best.spec}` against `{other.spec}`"
+    needed, against = best.times_as_fast(other).prompts_to_settle, f"`{best.spec}` against `{other.spec}`"
     if needed is None or needed > MOST_PROMPTS:
         return f"More than {MOST_PROMPTS:,} prompts would be needed to settle {against}: either will do."
     more = count(max(round(needed) - live.prompts, 1), "more prompt")

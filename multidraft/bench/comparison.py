@@ -16,7 +16,6 @@ from storage.figures import (
     FEWEST_TO_TELL,
     FEWEST_TOKENS,
     Ratio,
-    prompts_to_settle,
     ratio_of_ratios,
     ratio_of_totals,
     too_noisy,
@@ -209,7 +208,6 @@ def _paired(first: Sequence[Row], second: Sequence[Row], specs: tuple[str, str])
         tuple(_by_prompt(rows, name) for name in ("baseline_request_seconds", "request_seconds")) for rows in (a, b)
     ]
     relative = ratio_of_ratios(*((list(above.values()), list(below.values())) for above, below in over)) if a else None
-    needed = prompts_to_settle(one.request, other.request * faster.value / relative.value) if relative else None
     return Paired(
         specs,
         rounds,
@@ -217,7 +215,7 @@ def _paired(first: Sequence[Row], second: Sequence[Row], specs: tuple[str, str])
         faster,
         (speedups(a)[1], speedups(b)[1]),
         relative,
-        needed if relative else other.prompts_to_settle(one),
+        (relative or faster).prompts_to_settle,
         len(short),
         same,
         (seen[0], seen[1]),

@@ -25,7 +25,7 @@ def as_json(advice: Advice) -> dict[str, Any]:
             "speedup": asdict(option.times_as_fast(advice.plain, "decode")),
             "request_speedup": asdict(option.times_as_fast(advice.plain)),
             "first_is_faster": asdict(advice.best.times_as_fast(option)),
-            "prompts_to_settle": None if option is advice.best else advice.best.prompts_to_settle(option),
+            "prompts_to_settle": None if option is advice.best else advice.best.times_as_fast(option).prompts_to_settle,
             "measured": _measured(advice, option),
         }
         for option in advice.options

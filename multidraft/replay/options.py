@@ -10,7 +10,7 @@ import numpy as np
 
 from multidraft.replay.recorded import Recorded, Route, is_estimate
 from multidraft.replay.walk import Replayed
-from storage.figures import Ratio, prompts_to_settle, ratio_of_totals
+from storage.figures import Ratio, ratio_of_totals
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +57,6 @@ class Option:
         found = ratio_of_totals(getattr(other, part), getattr(self, part))
         assert found is not None, "requests take time"
         return found.of_runs((self.uncertainty, other.uncertainty))
-
-    def prompts_to_settle(self, other: Option) -> float | None:
-        """How many prompts in all would tell which of the two is faster."""
-        return prompts_to_settle(other.request, self.request)
 
     @property
     def mean_accepted_tokens(self) -> float:

@@ -15,7 +15,6 @@ from storage.figures import (
     Ratio,
     at_different_times,
     divided,
-    prompts_to_settle,
     ranks,
     ratio_of_totals,
     speedup,
@@ -80,16 +79,23 @@ def test_so_many_prompts_settle_a_comparison() -> None:
         fast = rng.gamma(4.0, 1.0, prompts)
         return 1.1 * fast * rng.normal(1.0, 0.2, prompts), fast
 
-    needed = prompts_to_settle(*sample(5000))
-    assert needed is not None and 20 < needed < 80
+    known = ratio_of_totals(*sample(5000))
+    assert known is not None and known.prompts_to_settle is not None and 20 < known.prompts_to_settle < 80
+    needed = known.prompts_to_settle
     found = [ratio_of_totals(*sample(int(needed))) for _ in range(200)]
     assert 0.68 < np.mean([ratio is not None and (ratio.low or 0.0) > 1 for ratio in found]) < 0.92
 
 
-def test_prompts_that_settle_nothing() -> None:
-    assert prompts_to_settle([1.0, 2.0], [1.0, 1.0]) is None and prompts_to_settle([0.0] * 3, [1.0] * 3) is None
-    assert prompts_to_settle([1.0, 2.0, 3.0], [3.0, 1.0, 2.0]) == float("inf")
-    assert prompts_to_settle([2.0, 2.0, 2.0], [1.0, 1.0, 1.0]) == FEWEST_PROMPTS
+def test_how_many_prompts_settle_it_goes_by_the_interval() -> None:
+    """One that includes 1 with half of its reach to spare takes more than so many prompts again."""
+    usual = ((1.959964 + 0.841621) / 1.959964) ** 2
+    assert Ratio(1.2, 1.0, 1.44, 1000).prompts_to_settle == pytest.approx(1000 * usual, rel=0.01)
+    assert Ratio(1 / 1.2, 1 / 1.44, 1.0, 1000).prompts_to_settle == Ratio(1.2, 1.0, 1.44, 1000).prompts_to_settle
+    wide = Ratio(1.46, 0.79, 2.70, 6).prompts_to_settle
+    assert wide is not None and 15 < wide < 40
+    assert Ratio(1.2, None, None, 2).prompts_to_settle is None and Ratio(0.5, 0.0, 2.0, 9).prompts_to_settle is None
+    assert Ratio(1.0, 0.5, 2.0, 9).prompts_to_settle == float("inf")
+    assert Ratio(2.0, 2.0, 2.0, 3).prompts_to_settle == FEWEST_PROMPTS
 
 
 def test_the_same_is_drawn_each_time() -> None:

@@ -104,7 +104,7 @@ def test_of_two_that_no_number_of_prompts_would_tell_apart_the_simpler_one_is_to
             8,
             "No speed-up of whole requests is certain on this traffic",
             "run `ucb`, draft length up to 6 for now: it is the fastest so far, and requests take at most 2 % longer "
-            "than without drafters (`autoregressive`). About 63 more prompts would settle `ucb` against `auto",
+            "than without drafters (`autoregressive`). About 47 more prompts would settle `ucb` against `auto",
         ),
         (1.02, 8, "No speed-up of whole requests is certain", "decode without drafters (`autoregressive`) for now: no"),
         (
