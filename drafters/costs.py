@@ -14,9 +14,9 @@ from drafters.line import Line
 NEXT_TO_NOTHING = 2
 """A drafter that has to read no more tokens than that drafts as if it had read all."""
 
-STALE = 0.1
-"""Weight at which half of what was measured of a drafter's drafts is believed, once it has faded: a drafter that looked
-too dear at a bad time gets cheaper in every round without it, and is tried again."""
+STALE, DOUBTED = 0.1, 0.25
+"""Weight at which half of what was measured of a drafter's drafts is believed, once it has faded, and the least that is
+believed: a drafter that looked too dear at a bad time gets cheaper in each round without it, and is tried again."""
 
 
 @dataclass(frozen=True)
@@ -165,13 +165,14 @@ class CostMeter:
         self.steps, self.reads = ([lines[first] for first in self.shapes] for lines in (steps, reads))
         self.widths = [Line() for _ in range(drafters)]
         self.chances, self.overran, self.least = ([0.0] * drafters for _ in range(3))
-        self.rounds, self.measured = 0, [0] * drafters
+        self.rounds, self.last = [0], [0] * drafters  # lists, which copies of the meter share like its lines
         self.crowd = Crowd()
         self.begin()
 
-    def begin(self, prompt_tokens: int = 0, readers: Collection[int] | None = None) -> None:
-        """A query begins; the arguments are those of :class:`Unread`."""
-        self.unread = Unread(len(self.steps), prompt_tokens, readers)
+    def begin(self, prompt_tokens: int = 0, readers: Collection[int] | None = None, *, by_time: bool = False) -> None:
+        """A query begins, under a policy that chooses by what is measured here, or not (``by_time``); the other
+        arguments are those of :class:`Unread`."""
+        self.unread, self.by_time = Unread(len(self.steps), prompt_tokens, readers), by_time
 
     def played(
         self,
@@ -194,8 +195,9 @@ class CostMeter:
         """
         (self.verify if nodes or self.crowd.texts > 1 else self.plain).clock(nodes, verify_seconds)
         self.crowd.played(emitted, arm is not None)
-        self.rounds += 1
+        self.rounds[0] += self.by_time
         if arm is not None:
+            self.last[self.shapes[arm]] = self.rounds[0]
             drafted = max(nodes if depth is None else depth, 1)  # to find nothing to say takes a look too
             if nodes:
                 self.widths[arm].add(1.0, nodes / drafted)
@@ -206,7 +208,6 @@ class CostMeter:
             too_dear = step.weight > 0 and draft_seconds < Line.FASTER * step.at(drafted)  # reading included
             if unread <= NEXT_TO_NOTHING or too_dear:
                 step.clock(drafted, draft_seconds)
-                self.measured[self.shapes[arm]] = self.rounds
             elif step.weight:
                 self.reads[arm].add(unread, max(draft_seconds - step.at(drafted), 0.0))
             else:
@@ -230,10 +231,11 @@ class CostMeter:
 
     def _trust(self) -> np.ndarray:
         """How far what was measured of each drafter's drafts is trusted ``(N,)``: less from round to round in which it
-        is not measured again."""
+        might have been played. A draft says again what it takes, or that it takes no less."""
         weights = np.array([line.weight for line in self.steps])
-        faded = Line.MEMORY ** (self.rounds - np.array([self.measured[shape] for shape in self.shapes]))
-        return np.where(weights > 0.0, faded * (weights + STALE) / (weights * faded + STALE), 1.0)
+        faded = Line.MEMORY ** (self.rounds[0] - np.array([self.last[shape] for shape in self.shapes]))
+        trust = faded * (weights + STALE) / (weights * faded + STALE)
+        return np.where(weights > 0.0, np.maximum(trust, DOUBTED), 1.0)
 
     def _catch_up(self) -> np.ndarray:
         """Of drafters that have not read the mean of those that have; the first time that one read and drafted both

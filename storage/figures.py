@@ -108,7 +108,7 @@ class Ratio:
         end = self.low if self.value > 1 else self.high
         usual, small = ndtri((1 + CONFIDENCE) / 2), stdtrit(self.prompts - 1, (1 + CONFIDENCE) / 2)
         reach = np.log(self.value / end) / np.log(self.value) * (usual + ndtri(POWER)) / small
-        return float(max(np.ceil(self.prompts * reach**2), FEWEST_PROMPTS))
+        return float(max(np.ceil(self.prompts * reach**2), FEWEST_TO_TELL))
 
     @property
     def too_noisy(self) -> bool:

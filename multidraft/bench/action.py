@@ -95,7 +95,7 @@ def _unsettled(live: Advice) -> str:
     if missing > 0:
         settled = f"With {count(missing, 'more prompt')} or more there can be a verdict."
     if found.too_noisy:
-        return f"run {_named(live.clearest)} for now: it saves the most calls of the target. {settled}"
+        return f"run {_named(live.saving_most[0])} for now: it saves the most calls of the target. {settled}"
     if found.value <= 1:
         return f"decode {WITHOUT} for now: no policy is ahead of that. {settled}"
     risk = ""
@@ -143,6 +143,7 @@ def left_out(advice: Advice) -> LeftOut | None:
     without = f"{card}{',' if WITHOUT_SOME in card else WITHOUT_SOME}{','.join(gone)}"
     prompts = suite if suite in suite_names() else "PROMPTS.jsonl"
     command = f"python -m multidraft bench {prompts} --pool {without} --policies {live.best.spec}"
+    command += f" --limit {advice.prompts}" if suite in suite_names() else ""
     command += f" --draft-length {params.draft_length} --max-new-tokens {params.max_new_tokens} --db runs.db"
     return LeftOut(gone, command)
 

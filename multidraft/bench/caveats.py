@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from multidraft.bench.action import listed
 from multidraft.bench.table import count, percent
 from multidraft.policies.settings import STARTS
@@ -13,14 +15,25 @@ from storage.figures import FEWEST_TO_TELL, TOO_NOISY
 def caveats(advice: Advice) -> list[str]:
     """All of them."""
     ran = advice.measured or advice
-    found = advice.warning, _noisy(ran), _starts(ran), _cut(ran), _repeated(ran), _left_out(advice)
+    found = (
+        advice.warning,
+        _noisy(ran),
+        unequal_starts([option.spec for option in ran.options]),
+        _cut(ran),
+        _repeated(ran),
+        _left_out(advice),
+    )
     return list(filter(None, found))
 
 
 def _noisy(ran: Advice) -> str:
     """Where a quarter of the runs or more say nothing by themselves."""
     busy_machine = busy(*ran.noisy) if ran.prompts >= FEWEST_TO_TELL else ""
-    return f"{busy_machine} The intervals include that; on a quiet machine they are narrower." if busy_machine else ""
+    repeat = (
+        "Measured intervals include that, those of replays do not: repeat the batch on a quiet machine before you act "
+    )
+    repeat += "on what replays say of draft lengths and drafters."
+    return f"{busy_machine} {repeat}" if busy_machine else ""
 
 
 def busy(noisy: int, runs: int) -> str:
@@ -33,9 +46,9 @@ def busy(noisy: int, runs: int) -> str:
     )
 
 
-def _starts(ran: Advice) -> str:
+def unequal_starts(specs: Sequence[str]) -> str:
     """Where policies did not begin with the same knowledge."""
-    starts = starts_of([option.spec for option in ran.options])
+    starts = starts_of(specs)
     if len(starts) < 2:
         return ""
     said = "; ".join(f"{listed([f'`{spec}`' for spec in specs])} {STARTS[start]}" for start, specs in starts.items())

@@ -42,7 +42,10 @@ def sentences(found: Comparison) -> list[str]:
 def _noisy(found: Comparison) -> list[str]:
     """That the machine was busy, if it was."""
     said = busy(*found.noisy)
-    advice = "Tokens per round do not depend on it; repeat both on a quiet machine before deciding by time."
+    advice = (
+        "Tokens per round do not depend on it, unless a policy chooses by time; repeat both on a quiet machine before "
+    )
+    advice += "deciding by time."
     return [f"{said} {advice}"] if said else []
 
 
@@ -51,7 +54,10 @@ def _same_rounds(found: Comparison) -> list[str]:
     same = [pair for pair in found.pairs if pair.same_rounds]
     if not same:
         return []
-    what = "What differs is time: the speed of the code or of the machine"
+    what = (
+        "What differs is time: the code's, or the machine's from one hour to the next, which intervals over prompts do "
+    )
+    what += "not cover; to tell them apart, repeat both in turns"
     return [f"Under {_policies(same)} both made the same rounds on every prompt. {what}."]
 
 
@@ -91,7 +97,8 @@ def overall(found: Comparison) -> str:
     if TOO_FEW in by:
         said.append(f"for {_policies(by[TOO_FEW])} there are too few prompts: it takes {FEWEST_TO_TELL}")
     first, *more = said
-    return f"{'; '.join([first[0].upper() + first[1:], *more])}. What to do: {_action(a, b, better, by)}."
+    action = "repeat both on a quiet machine" if busy(*found.noisy) else _action(a, b, better, by)
+    return f"{'; '.join([first[0].upper() + first[1:], *more])}. What to do: {action}."
 
 
 def _action(a: str, b: str, better: Mapping[str, list[Paired]], by: Mapping[str, list[Paired]]) -> str:
@@ -127,7 +134,7 @@ def by_clock(found: Comparison) -> str:
     """A sentence on two measures of the table."""
     said = "By the clock: speeds themselves, not divided by those of each experiment's own autoregressive decoding"
     if found.pairs[0].relative:
-        return f"{said}. The verdict is on the speed-up, which a faster or slower machine changes little."
+        return f"{said}. The verdict is on the speed-up, since a faster machine is faster without drafters, too."
     return f"{said}. The verdict is on them, since some run has no speed-up."
 
 

@@ -95,7 +95,9 @@ def _kept_or_not(advice: Advice) -> str:
 def _variant(advice: Advice) -> str:
     """What the replayed policy is to the one that ran, where that one cannot be replayed as it is."""
     ran = advice.measured.best.spec if advice.measured else advice.about.spec
-    return "" if ran == advice.about.spec or replayed_as(ran) != advice.about.spec else f", for `{ran}` that ran"
+    return (
+        "" if ran == advice.about.spec or replayed_as(ran) != advice.about.spec else f", replayed in place of `{ran}`"
+    )
 
 
 def _beyond(advice: Advice, live: Advice) -> str:
@@ -191,12 +193,14 @@ def _conclusion(advice: Advice, short: int) -> str:
         few += f" too few to say which policy is faster; at least {FEWEST_TO_TELL} are needed."
         if not decode.too_noisy:
             return f"{few} The fastest so far is {named}: {speeds}; {saved}."
-        first, faster = advice.clearest, [f"`{option.spec}`" for option in advice.options if advice.faster(option)]
+        first = advice.saving_most
+        lead = f"{listed([f'`{option.spec}`' for option in first])} {'lead' if first[1:] else 'leads'}"
+        faster = [f"`{option.spec}`" for option in advice.options if advice.faster(option)]
         are = "are" if faster[1:] else "is"
         said = f", though {listed(faster)} {are} faster than autoregressive decoding" if faster else ""
         return (
             f"{few} The machine was too busy for figures of speed{said}. By target calls, which noise does not affect, "
-            f"`{first.spec}` leads: {_saved_by(first)}."
+            f"{lead}: {_saved_by(*first)}."
         )
     return (
         f"No speed-up of whole requests is certain on this traffic: with the fastest policy, {named}, {speeds}. "
@@ -204,9 +208,10 @@ def _conclusion(advice: Advice, short: int) -> str:
     )
 
 
-def _saved_by(option: Option) -> str:
+def _saved_by(option: Option, *others: Option) -> str:
     rounds = f"{option.mean_accepted_tokens:.2f} tokens per round"
-    return f"it saves {percent(option.calls_saved)} of the target's calls ({rounds})"
+    save = "they save" if others else "it saves"
+    return f"{save} {percent(option.calls_saved)} of the target's calls ({rounds})"
 
 
 def _decoding(advice: Advice) -> list[str]:
@@ -292,7 +297,7 @@ def _drafters(advice: Advice) -> list[str]:
 
 def _kept(share: Share) -> str:
     missed = f"; without it requests take {times(share.without)} as long" if share.without else ""
-    return f"`{share.drafter}` ({percent(share.share)} of the tokens are accepted drafts of it{missed})"
+    return f"`{share.drafter}` (its accepted drafts are {percent(share.share)} of the tokens{missed})"
 
 
 def _basis(advice: Advice) -> str:

@@ -118,7 +118,7 @@ class Decoding(Iterator[Round]):
                 generation.readers = tuple(policy.candidates())
                 self.pool.prepare(self.context, generation.readers, self._drafting.benched)
                 generation.versions = self.pool.versions()
-                self.pool.costs.begin(len(self.context), generation.readers)
+                self.pool.costs.begin(len(self.context), generation.readers, by_time=policy.uses_costs)
                 generation.prefill_seconds = self._now()[0] - started
                 query = target.queries
             while generation.status == "running":

@@ -141,9 +141,10 @@ class Advice:
         return option.times_as_fast(self.plain).told > 0
 
     @property
-    def clearest(self) -> Option:
-        """What leads where timings are too noisy for figures: the policy that saves the most calls."""
-        return max(self.options, key=lambda option: option.calls_saved)
+    def saving_most(self) -> list[Option]:
+        """What leads where timings are too noisy for figures: the policies that save the most calls."""
+        most = max(option.calls_saved for option in self.options)
+        return [option for option in self.options if option.calls_saved == most]
 
     def level(self) -> list[Option]:
         """The policies that cannot be told from the fastest."""

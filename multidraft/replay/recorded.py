@@ -227,7 +227,7 @@ def none_replayable(path: Path, batch: str) -> str:
     found = queries.listed(path, runs, limit=500)
     drafted = found[found["policy"] != "autoregressive"]
     id = next(iter((found if drafted.empty else drafted)["id"]), None)
-    return "" if id is None else f"None of its runs can be replayed. Of the last: {_why_not(path, int(id))}."
+    return "" if id is None else f"None of its runs can be replayed. The latest: {_why_not(path, int(id))}."
 
 
 def _why_not(path: Path, id: int) -> str:

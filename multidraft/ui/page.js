@@ -80,6 +80,17 @@ document.addEventListener("click", async ({ target }) => {
 const ran = () => document.documentElement.classList.add("md-ran");
 if (new URLSearchParams(location.search).has("prompt")) ran(); // a link's prompt: the recording answers another one
 document.addEventListener("click", ({ target }) => { if (target.closest("#run")) ran(); }, true);
+
+// What a run shows is scrolled to where it begins in the lower half of the window, and on a phone, there at once: the
+// first words are not to be missed, so this does not wait for Gradio's events.
+const SHOWS = { run: "#status", "race-run": "#race-status" };
+document.addEventListener("click", ({ target }) => {
+  const selector = SHOWS[target.closest("button")?.id];
+  if (!selector) return;
+  const shown = document.querySelector(selector);
+  const phone = innerWidth < 760;
+  if (phone || shown.getBoundingClientRect().top > innerHeight / 2) shown.scrollIntoView({ behavior: phone ? "instant" : "smooth" });
+}, true);
 document.addEventListener("keydown", ({ key, shiftKey, target }) => {
   if (key === "Enter" && shiftKey && target.closest("#prompt")) ran();
 }, true);

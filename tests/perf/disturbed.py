@@ -36,7 +36,8 @@ from multidraft.replay.recorded import Recorded, of_newest_bench, recorded_texts
 FACTORS = (1.5, 2.5, 4.0)
 STARTS = ("router", "cold")
 CONSTANTS = (
-    (costs, "STALE", (1e-9, 0.05, 0.25, 1.0)),
+    (costs, "STALE", (1e-9, 0.05, 0.25)),
+    (costs, "DOUBTED", (0.1, 0.5)),
     (Line, "FASTER", (0.0, 0.6, 0.9)),
     (rate_hedge, "LONG_AFTER", (1, 4, 10**9)),
 )
@@ -62,7 +63,7 @@ class Metered(RateHedge):
             context = replace(context, costs=self.learnt)
         super().begin(context)
         if context is not None:
-            self.learnt.begin(context.prompt_tokens, self.candidates())
+            self.learnt.begin(context.prompt_tokens, self.candidates(), by_time=True)
 
     def update(self, feedback: Feedback) -> None:
         arm = None if feedback.arm == NO_DRAFTER else feedback.arm
@@ -113,6 +114,7 @@ def disturbed(meter: CostMeter, what: str, factor: float) -> CostMeter:
             slower(line, factor)
     if what == "drafts and verification":
         slower(meter.verify, factor)
+        slower(meter.plain, factor)
     if what == "long verifications":
         extra = (factor - 1) * meter.verify.at(LONG) * meter.verify.weight / 2  # of half of them
         meter.verify.y, meter.verify.xy = meter.verify.y + extra, meter.verify.xy + LONG * extra
@@ -130,9 +132,10 @@ def measure(texts: Sequence[Recorded], policy: str, meter: CostMeter | None = No
     return sums
 
 
-def disturbances(texts: Sequence[Recorded], shapes: Sequence[Any], every: int) -> dict[tuple[str, float], np.ndarray]:
-    """Rounds and seconds after each disturbance ÷ those by the true costs, ``(starts, 2)``."""
-    usual = np.array([measure(texts, f"rate-hedge:start={start}") for start in STARTS])
+def disturbances(
+    texts: Sequence[Recorded], shapes: Sequence[Any], usual: np.ndarray, every: int
+) -> dict[tuple[str, float], np.ndarray]:
+    """Rounds and seconds after each disturbance ÷ the ``usual`` ones, ``(starts, 2)``."""
     true, length = texts[0].costs, texts[0].run.params.draft_length
     short, long = warm(true, shapes, length), warm(true, shapes, length, (1, 4, length))
     cases = [("nothing", 1.0)]
@@ -150,7 +153,8 @@ def main(path: Path, every: int) -> None:
     texts = [text for text in with_costs(of_newest_bench(recorded_texts(path)), MachineCosts(path)) if text]
     card, _ = load_card(texts[0].run.conditions.pool)
     shapes = [entry.kind if entry.kind == "lm" else entry.name for entry in card.drafters]
-    found = disturbances(texts, shapes, every)
+    usual = np.array([measure(texts, f"rate-hedge:start={start}") for start in STARTS])
+    found = disturbances(texts, shapes, usual, every)
     rows = [
         (what, f"{by:g}", *(f"{seconds:.3f} ({rounds:.2f})" for rounds, seconds in ratios))
         for (what, by), ratios in found.items()
@@ -161,7 +165,7 @@ def main(path: Path, every: int) -> None:
     for holder, name, values in CONSTANTS:
         for value in values:
             with patch.object(holder, name, value):
-                rows.append((f"`{name} = {value:g}`", *_summary(disturbances(texts, shapes, every))))
+                rows.append((f"`{name} = {value:g}`", *_summary(disturbances(texts, shapes, usual, every))))
     print(markdown(["seconds", *(f"{start}, {of}" for start in STARTS for of in ("nothing", "mean of all"))], rows))
 
 

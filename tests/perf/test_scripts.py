@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +54,7 @@ def test_forwards(pool_card: Path, capsys: pytest.CaptureFixture[str], monkeypat
     assert printed.count("| ONNX Runtime |") == 2 and "| fixed:near |" in printed
 
 
-def test_disturbed() -> None:
+def test_disturbed(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     true = Costs.uniform(2, 4, step=0.1, verify=1.0)
     meter = disturbed.warm(true, ["lm", "lm"], 4)
     assert disturbed.disturbed(meter, "nothing", 1.0).costs(4).verify == pytest.approx(meter.costs(4).verify)
@@ -69,6 +70,12 @@ def test_disturbed() -> None:
     assert 2 <= rounds < 9 and seconds >= 1.1 * rounds, "by the true costs"
     for holder, name, values in disturbed.CONSTANTS:
         assert getattr(holder, name) not in values
+    path = tmp_path / "bench.db"
+    path.write_bytes(lzma.decompress(Path("tests/multidraft/replay/data/pocket-bench.db.xz").read_bytes()))
+    monkeypatch.setattr(disturbed, "FACTORS", (4.0,))
+    monkeypatch.setattr(disturbed, "CONSTANTS", ())
+    disturbed.main(path, 30)
+    assert capsys.readouterr().out.count("| drafts, long ones too | 4 |") == 1
 
 
 def test_graphs(capsys: pytest.CaptureFixture[str]) -> None:

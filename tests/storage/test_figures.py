@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from storage import figures
 from storage.figures import (
     FEWEST_PROMPTS,
+    FEWEST_TO_TELL,
     FEWEST_TOKENS,
     MOST_BLOCKS,
     Ratio,
@@ -95,7 +96,7 @@ def test_how_many_prompts_settle_it_goes_by_the_interval() -> None:
     assert wide is not None and 15 < wide < 40
     assert Ratio(1.2, None, None, 2).prompts_to_settle is None and Ratio(0.5, 0.0, 2.0, 9).prompts_to_settle is None
     assert Ratio(1.0, 0.5, 2.0, 9).prompts_to_settle == float("inf")
-    assert Ratio(2.0, 2.0, 2.0, 3).prompts_to_settle == FEWEST_PROMPTS
+    assert Ratio(2.0, 2.0, 2.0, 3).prompts_to_settle == FEWEST_TO_TELL
 
 
 def test_the_same_is_drawn_each_time() -> None:

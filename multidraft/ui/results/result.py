@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from drafters.errors import UserError
 from multidraft.bench import summary
+from multidraft.bench.action import listed
 from multidraft.bench.baseline import BASELINE
 from multidraft.bench.measured import of_rows
 from multidraft.bench.summary import Row, ratio_of
@@ -251,8 +252,9 @@ def _headline(
         return f"No certain speed-up of whole requests {where}", said, None
     faster = best.times_as_fast(advice.plain)
     if faster.too_noisy:
-        most = advice.clearest
-        saved = f"{titles[most.spec]} saves {percent(most.calls_saved)} of the target's calls"
+        most = advice.saving_most
+        save = f"{listed([titles[option.spec] for option in most])} {'save' if most[1:] else 'saves'}"
+        saved = f"{save} {percent(most[0].calls_saved)} of the target's calls"
         return f"{saved} {where}, timed on a busy machine", said, None
     return f"{titles[best.spec]} answers {faster.text('×')} as fast as no drafter {where}", said, best.spec
 
@@ -274,9 +276,7 @@ def _tasks(rows: Sequence[Row]) -> Markup:
             few = True
             line |= {name: None for name in line if name.endswith(("_low", "_high"))}
         lines.append({"Task": line["task"], **_line(policy_titles([line["policy"]]), line)})
-    told = (
-        f"Intervals over prompts stand where a task has {FEWEST_TO_TELL} or more; of fewer, ± is that of the timings."
-    )
+    told = f"Intervals are shown for tasks with at least {FEWEST_TO_TELL} prompts; elsewhere ± is the noise of timings."
     table = (markup.caption_html(told) if few else Markup()) + markup.table_of(
         lines, figures=7, label="Policies by task"
     )

@@ -51,7 +51,10 @@ const nameOf = (tab) => tab.textContent.trim().toLowerCase();
 // Opens the tab that the address names, and from then on has the address name the tab that is open.
 function openTab() {
   const open = tabs().find((tab) => tab.ariaSelected === "true");
-  if (open === tabs()[0]) goToTab(linkedTab());
+  if (open === tabs()[0]) {
+    goToTab(linkedTab());
+    if (new URLSearchParams(location.search).has("race")) setTimeout(() => document.querySelector("#race-status")?.scrollIntoView(), 300);
+  }
   else if (open) address({ tab: nameOf(open) }); // the visitor was faster and has gone elsewhere
   opened();
   document.addEventListener("click", (event) => {

@@ -46,17 +46,6 @@ def forget_refusal(fields: Sequence[Any], status: gr.HTML, idle: str, event: str
     gr.on([getattr(field, event) for field in fields], None, status, status, js=told, **PRIVATE)
 
 
-def scroll_down_to(selector: str) -> str:
-    """Script that scrolls to ``selector``, below which is what a run shows: where it begins in the lower half of the
-    window, and on a phone, there at once, as the first words are not to be missed."""
-    return f"""() => {{
-      const shown = document.querySelector('{selector}');
-      const low = shown.getBoundingClientRect().top > innerHeight / 2;
-      const phone = innerWidth < 760;
-      if (low || phone) shown.scrollIntoView({{ behavior: phone ? 'instant' : 'smooth' }});
-    }}"""
-
-
 LONGEST_NUMBER = 100
 """Digits of a number in the address: Python itself refuses to read one of thousands."""
 

@@ -19,6 +19,7 @@ from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.markup import count
 from storage.figures import ratio_of_totals
 
+SIDES = {COLD: "a cold start", ROUTED: "the router's start"}
 STARTS = {COLD: "cold", ROUTED: "from the router", TAUGHT: "from past queries"}
 
 ACCEPTED = (
@@ -39,9 +40,9 @@ def learnt_html(found: Learnt) -> Markup:
             line[f"tokens per round {STARTS[spec]}"] = f"{mean:.2f}"
         for spec in baselines:
             ratio = ratio_of_totals(seconds[spec], seconds[TAUGHT])
-            line[f"decoding, times as fast as {STARTS[spec]}"] = ratio.text() if ratio else markup.UNKNOWN
+            line[f"decoding speed relative to {SIDES[spec]}"] = ratio.text() if ratio else markup.UNKNOWN
         lines.append(line)
-    fair = "Compare with the router's guess, which the pool has from its first query on: what is beyond it was learnt. "
+    fair = "Compare with the router's guess, which the pool has from its first query on: any gain over it was learnt. "
     about = (
         f"{count(len(found.texts), 'recorded text')} replayed in their order as traffic under "
         f"{policy_title(DEFAULT_POLICY)}, each begun with what those before taught (from past queries). "

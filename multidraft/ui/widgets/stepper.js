@@ -32,6 +32,7 @@ function makeStepper() {
   const find = (name) => dialog.querySelector(name);
   const button = (name) => find(`[data-do=${name}]`);
   let rounds = [], index = 0, phases = [], at = 0, timer = null;
+  let plays = !matchMedia("(prefers-reduced-motion: reduce)").matches; // as long as nobody goes step by step
 
   function make(tag, kind, text, parent) {
     const node = document.createElement(tag);
@@ -135,19 +136,20 @@ function makeStepper() {
     index = to;
     phases = phasesOf(rounds[index]);
     at = 0;
-    if (!matchMedia("(prefers-reduced-motion: reduce)").matches) play();
+    if (plays) play();
     show();
   }
 
   const does = {
     close: () => dialog.close(),
     play: () => {
+      plays = !timer;
       if (timer) stop();
       else { at = at === phases.length ? 0 : at; play(); }
       show();
     },
-    back: () => { stop(); go(at - 1); },
-    step: () => { stop(); go(at + 1); },
+    back: () => { plays = false; stop(); go(at - 1); },
+    step: () => { plays = false; stop(); go(at + 1); },
     previous: () => open(index - 1),
     next: () => open(index + 1),
   };

@@ -40,7 +40,7 @@ HINT = markup.caption_html("Open a prompt above to compare its outputs, token by
 
 VERDICT_TO_COME = message_html(
     "idle md-awaited",
-    "When all runs have ended, the verdict stands here: which policy, draft length and drafters suit such prompts.",
+    "When all runs have ended, the verdict appears here: which policy, draft length and drafters suit such prompts.",
 )
 
 GONE = message_html("error", "There is no such batch here, or it is older than this server keeps.")

@@ -54,6 +54,8 @@ def nothing_fits_html(path: Path, chosen: Chosen) -> Markup:
     found = [(names, title, _runs(path, relaxed(chosen, names))) for names, title in ways]
     every = " ".join((*_NAMES, *_DAYS))
     shown = [way for way in found if way[2]] or [(every, "no filter", _runs(path, relaxed(chosen, every)))]
+    if not shown[0][2]:
+        return markup.empty_html("No run has finished yet.")
     return markup.empty_html("No finished run matches these filters.", tables.template.ways(shown))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import gradio as gr
 from markupsafe import Markup
@@ -78,7 +78,7 @@ def cited_html(experiment: Experiment, asked: Asked, request: gr.Request | None)
     settings = f"policies {', '.join(specs)}, draft length {lengths}, replayed with multidraft {version()}"
     made = {"created_at": runs[0].created_at.isoformat(), **asdict(runs[0].conditions)}
     root = root_of(request.request) if request and request.request else "http://localhost"  # which is not cited
-    address = f"{root}/?{urlencode(query_of(asked, specs))}"
+    address = f"{root}/?{urlencode(query_of(asked, specs), quote_via=quote)}"
     batch = asked.batch if asked.run is None else None
     place = f"lab-{batch[:8] if batch else runs[0].id}"
     entry = cite.bibtex(place, title, [made], address, [settings])

@@ -297,5 +297,5 @@ def _about_others(key: str, all: Mapping[str, Bench], versions: Sequence[str]) -
     if others := sum(not other.startswith(EXAMPLE) for other in all if other != key):
         said += f" The history has texts of other pools or machines too ({others}): choose above."
     if versions[1:]:
-        said += f" By code versions {listed(versions)}: a batch or benchmark is of one."
+        said += f" They come from versions {listed(versions)}; choose a batch or benchmark for a single one."
     return said

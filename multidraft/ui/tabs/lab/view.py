@@ -11,6 +11,7 @@ from typing import Any
 import plotly.graph_objects as go
 from markupsafe import Markup
 
+from multidraft.bench.caveats import unequal_starts
 from multidraft.policies import NO_DRAFTER
 from multidraft.policies.titles import policy_title
 from multidraft.replay.advice import PLAIN
@@ -81,7 +82,8 @@ def outcomes_html(experiment: Experiment) -> Markup:
     lines += [_outcome_line(experiment, spec, rival=False) for spec in references(experiment)]
     table = markup.table_of(lines, figures=8, kind="md-outcomes", label="What the policies would have done")
     starred = experiment.leader or experiment.fewest
-    return markup.caption_html(f"{STAR}{'' if starred else ': none here'}. {REPLAYED}") + table
+    said = f"{STAR}{'' if starred else ': none here'}. {REPLAYED} {unequal_starts(experiment.policies)}"
+    return markup.caption_html(said.strip()) + table
 
 
 def references(experiment: Experiment) -> list[str]:

@@ -21,7 +21,7 @@ from multidraft.ui.tabs.play import permalink, view
 from multidraft.ui.tabs.play.recorded import TASK, recorded_runs
 from multidraft.ui.widgets import controls, lanes, policy_fields, tokens
 from multidraft.ui.widgets.charts import plot_of, policy_chart
-from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK, Updates, changes, forget_refusal, scroll_down_to
+from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK, Updates, changes, forget_refusal
 from multidraft.ui.widgets.exports import download, offered_file
 from multidraft.ui.widgets.jobs import RunButtons
 from multidraft.ui.widgets.markup import kept_html, message_html, refused_html
@@ -136,7 +136,6 @@ class Play(controls.PromptTab):
         )
         ran.then(None, js="() => { document.dispatchEvent(new Event('md-ended')); }", **PRIVATE)
         forget_refusal(form, self.status, view.IDLE)
-        self.buttons.run.click(None, js=scroll_down_to("#status"), **PRIVATE)
         self.anew.click(lambda: ((), ""), None, [self.turns, self.conversation], **QUICK)
         line.followed_by(
             self.follow,

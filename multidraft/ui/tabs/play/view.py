@@ -171,10 +171,10 @@ def _outcome(run: Run, differences: Sequence[Difference] | None) -> str:
 
 def _why(run: Run) -> str:
     """Why the speed-up is what it is."""
-    if all(r.arm is None for r in run.generation.rounds):
-        return "Its speed-up only shows how far two measurements of the same thing differ."
     if not run.speedup or not run.speedup_uncertainty:
         return ""
+    if all(r.arm is None for r in run.generation.rounds):
+        return "Its speed-up only shows how far two measurements of the same thing differ."
     return {
         1: _where_time_goes(run),
         0: "Whether it was faster too, the noise of the machine hides.",

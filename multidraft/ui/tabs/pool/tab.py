@@ -203,7 +203,7 @@ class PoolTab:
             shown[self.asked] = []
         if card is not None:
             names, gone = [entry.name for entry in card.drafters], left_out(card, bench.pool.card)
-            chosen = [name for name in names if name in asked] or gone
+            chosen = [name for name in names if name in asked or name in gone]
             shown[self.left_out] = gr.Dropdown(names, value=chosen, multiselect=True)
         try:
             known = aggregates.drafter_by_task(bench.store.path, Filter(pool=bench.pool.name))

@@ -15,7 +15,7 @@ from multidraft.policies.titles import DEFAULT_POLICY
 from multidraft.service.race import FEWEST, MOST, RaceJob, State
 from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.widgets import controls, lanes, markup, policy_fields, tokens
-from multidraft.ui.widgets.events import LAST, PRIVATE, QUICK, Updates, forget_refusal, scroll_down_to
+from multidraft.ui.widgets.events import LAST, QUICK, Updates, forget_refusal
 from multidraft.ui.widgets.jobs import AddressedJobs
 from multidraft.ui.widgets.markup import (
     ended_html,
@@ -87,7 +87,6 @@ class Race(controls.PromptTab):
         begin = [self.buttons.run.click, self.prompt.submit]
         self.buttons.start(begin, self.start, [self.buttons.id, *form, line.learn], self.status)
         forget_refusal(form, self.status, _IDLE)
-        self.buttons.run.click(None, js=scroll_down_to("#race-status"), **PRIVATE)
         gr.on([lane.change for lane in self.lanes], self.explained, self.lanes, self.how, **LAST)
         shown = [self.status, self.stage, self.figures, self.legend]
         self.buttons.wire(page, form, self._form, self.show, self._gone, shown)
@@ -104,7 +103,8 @@ class Race(controls.PromptTab):
         def taken(theirs: str, own: str, id: str) -> Any:
             return gr.skip() if id or not theirs.strip() or self.task_of(own) is None else theirs
 
-        tab.select(taken, [prompt, self.prompt, self.buttons.id], self.prompt, **QUICK)
+        linked = "(theirs, own, id) => [theirs, own, id || new URLSearchParams(location.search).get('race') || '']"
+        tab.select(taken, [prompt, self.prompt, self.buttons.id], self.prompt, js=linked, **QUICK)
 
     def follow(self, max_new_tokens: float | None, stage: Any, *specs: str | None) -> Updates:
         """What depends on the pool, for the present one; what was chosen stays where the pool takes it, and so does a
@@ -200,11 +200,16 @@ class Race(controls.PromptTab):
 
     def _form(self, id: str) -> tuple[Any, ...] | None:
         """Prompt, lanes and settings of a race, so that they start it once more."""
-        if (race := self.buttons.find(id)) is None:
+        path = self.workbench.store.path
+        if race := self.buttons.find(id):
+            prompt, specs, p, seed = race.prompt, race.specs, race.params, race.seed
+        elif runs := experiments.in_history(path, id) and experiments.runs(path, id, MOST):
+            specs = [run.generation.policy for run in runs]
+            prompt, p, seed = runs[0].generation.prompt, runs[0].params, runs[0].seed
+        else:
             return None
-        p = race.params
-        settings = (p.max_new_tokens, p.temperature, p.top_p, p.top_k, p.draft_length, race.seed)
-        return (race.prompt, *race.specs, *[""] * (MOST - len(race.specs)), *settings)
+        settings = (p.max_new_tokens, p.temperature, p.top_p, p.top_k, p.draft_length, seed)
+        return (prompt, *specs, *[""] * (MOST - len(specs)), *settings)
 
     def _gone(self, id: str) -> Iterator[Updates]:
         path = self.workbench.store.path

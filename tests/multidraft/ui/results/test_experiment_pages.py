@@ -61,4 +61,4 @@ def test_intervals_of_tasks_take_some_prompts(tmp_path: Path) -> None:
         [line for line in table.split("<tr>") if f"<td>{task}</td>" in line] for task in ("rare", "sums")
     )
     assert "–" in sums.split("Regret")[0] and re.search(r"× \([\d.]+–", sums) and "× (" not in rare
-    assert "stand where a task has 6 or more" in page
+    assert "for tasks with at least 6 prompts" in page

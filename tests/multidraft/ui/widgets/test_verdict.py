@@ -42,7 +42,8 @@ def test_drafters_that_can_go_lead_to_where_that_is_measured():
     found = Advice.of(PLAIN, [option("rate-hedge", 0.5, noise=NOISE)], texts=8, measured=LIVE, **known)
     html = verdict_html(found, may_load=True)
     assert 'href="?tab=pool&amp;without=old"' in html
-    command = "bench pocket --pool pocket:without=old --policies rate-hedge --draft-length 12 --max-new-tokens 6 --db"
+    command = "bench pocket --pool pocket:without=old --policies rate-hedge --limit 8 --draft-length 12 "
+    command += "--max-new-tokens 6 --db"
     assert command in html
     html = verdict_html(found)
     assert command in html and "?tab=pool" not in html, "where visitors may not load pools"

@@ -100,4 +100,4 @@ def test_other_pools_and_several_versions_are_told(tmp_path: Path) -> None:
     shown = choice.refresh(None, ALL_SUITES, [], "", 50, None)
     assert [label.endswith(("1.0", "1.1")) for label, id in shown[choice.fields[3]].choices if id] == [True, True]
     said = choice.describe(shown[choice.fields[0]].value, ALL_SUITES, [], "", 50, None)
-    assert "other pools or machines too (1)" in said and "code versions 1.0 and 1.1" in said
+    assert "other pools or machines too (1)" in said and "versions 1.0 and 1.1; choose" in said
