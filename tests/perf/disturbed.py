@@ -28,7 +28,7 @@ from drafters.card import load_card
 from drafters.costs import CostMeter, Costs
 from drafters.line import Line
 from multidraft.bench.table import markdown
-from multidraft.policies import NO_DRAFTER, Context, Feedback, rate_hedge, register
+from multidraft.policies import NO_DRAFTER, POLICIES, Context, Feedback, rate_hedge
 from multidraft.policies.rate_hedge import RateHedge
 from multidraft.replay.machine_costs import MachineCosts
 from multidraft.replay.recorded import Recorded, of_newest_bench, recorded_texts, route_of, with_costs
@@ -50,7 +50,6 @@ SPREAD = 0.1
 """Standard deviation of the logarithm of a measurement."""
 
 
-@register
 class Metered(RateHedge):
     """``rate-hedge`` that learns from its rounds what they cost. Seconds of its replays are still the true ones."""
 
@@ -127,7 +126,8 @@ def measure(texts: Sequence[Recorded], policy: str, meter: CostMeter | None = No
     for number, text in enumerate(texts):
         if meter and number % every == 0:
             Metered.learnt = copy.deepcopy(meter)
-        found = text.replay(policy, route)
+        with patch.dict(POLICIES, {Metered.name: Metered}):
+            found = text.replay(policy, route)
         sums += found.rounds, found.seconds or 0.0
     return sums
 

@@ -158,11 +158,11 @@ class PromptTab:
             return message_html("idle", f"This model knows {tasks}: stay close to the examples.")
         return message_html("odd", f"Unlike the model's {tasks}: the answer may be nonsense.")
 
-    def follow_pool(self, max_new_tokens: float | None) -> Updates:
+    def follow_pool(self, prompt: str, max_new_tokens: float | None) -> Updates:
         """Examples and settings for the present pool; what was chosen stays if it fits."""
         length, draft = limits(self.workbench.pool, max_new_tokens, self.workbench.limits.new_tokens)
         fields = {self.settings[0]: gr.Slider(**length), self.settings[4]: gr.Slider(**draft)}
-        return {self.fit: self.fit_html(""), **self.examples.updates(), **fields}
+        return {self.fit: self.fit_html(prompt), **self.examples.updates(), **fields}
 
 
 def known_tasks(title: str, router: Router) -> str:

@@ -25,7 +25,7 @@ def test_a_verdict_on_a_history(history, capsys):
         and "on 9 prompts" in printed
         and "| `exp3spec` |" in printed
     )
-    assert "Replayed on 9 recorded texts" in printed and "| drafter | share of the tokens, by" in printed
+    assert "Replayed on 9 recorded texts" in printed and "| drafter | share of the tokens from its drafts" in printed
 
 
 def test_the_same_as_json(history, capsys):

@@ -139,7 +139,7 @@ class Play(controls.PromptTab):
         self.anew.click(lambda: ((), ""), None, [self.turns, self.conversation], **QUICK)
         line.followed_by(
             self.follow,
-            [self.policy, self.settings[0], self.output],
+            [self.prompt, self.policy, self.settings[0], self.output],
             [self.fit, *self.examples.components, self.policy, *self.settings, *talk, self.legend, self.note],
         )
         self.restored = page.load(self.restore, None, [self.status, *form], **QUICK)
@@ -159,7 +159,7 @@ class Play(controls.PromptTab):
         self.race.click(_asked_last, asked, [*race], **QUICK)
         self.race.click(None, js="() => { goToTab('race'); scrollTo(0, 0); }", **PRIVATE)
 
-    def follow(self, policy: str | None, max_new_tokens: float | None, output: str) -> Updates:
+    def follow(self, prompt: str, policy: str | None, max_new_tokens: float | None, output: str) -> Updates:
         """What depends on the pool, for the present one: examples, policies, limits, conversation, legend and note.
 
         What was chosen or said stays where the pool takes it; an output keeps its legend.
@@ -167,7 +167,7 @@ class Play(controls.PromptTab):
         pool = self.workbench.pool
         chosen = policy if self.wrong_policy(policy) is None else DEFAULT_POLICY
         updates = {
-            **self.follow_pool(max_new_tokens),
+            **self.follow_pool(prompt, max_new_tokens),
             self.policy: gr.Dropdown(self.policies, value=chosen, allow_custom_value=True),
             self.conversation: gr.HTML(visible=True) if pool.conversational else gr.HTML("", visible=False),
             self.anew: gr.Button(visible=pool.conversational),

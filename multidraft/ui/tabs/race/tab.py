@@ -92,7 +92,7 @@ class Race(controls.PromptTab):
         self.buttons.wire(page, form, self._form, self.show, self._gone, shown)
         line.followed_by(
             self.follow,
-            [self.settings[0], self.stage, *self.lanes],
+            [self.prompt, self.settings[0], self.stage, *self.lanes],
             [self.fit, *self.examples.components, *self.lanes, *self.settings, self.legend],
         )
 
@@ -106,7 +106,7 @@ class Race(controls.PromptTab):
         linked = "(theirs, own, id) => [theirs, own, id || new URLSearchParams(location.search).get('race') || '']"
         tab.select(taken, [prompt, self.prompt, self.buttons.id], self.prompt, js=linked, **QUICK)
 
-    def follow(self, max_new_tokens: float | None, stage: Any, *specs: str | None) -> Updates:
+    def follow(self, prompt: str, max_new_tokens: float | None, stage: Any, *specs: str | None) -> Updates:
         """What depends on the pool, for the present one; what was chosen stays where the pool takes it, and so does a
         race's legend."""
         kept = [
@@ -114,7 +114,7 @@ class Race(controls.PromptTab):
             for spec, usual in zip(specs, self.usual, strict=True)
         ]
         return {
-            **self.follow_pool(max_new_tokens),
+            **self.follow_pool(prompt, max_new_tokens),
             **{
                 lane: gr.Dropdown([NO_LANE, *self.policies], value=spec, allow_custom_value=True)
                 for lane, spec in zip(self.lanes, kept, strict=True)

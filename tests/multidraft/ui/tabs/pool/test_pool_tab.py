@@ -86,7 +86,7 @@ def test_tabs_follow_the_pool(own_bench: Workbench, other_card: Path) -> None:
     assert page is not None
     ended(loader.start(other_card))
     play = built(Play(own_bench), own_bench)
-    shown = play.follow("fixed:near", 500, "")
+    shown = play.follow("abc", "fixed:near", 500, "")
     length, _, _, _, draft, _ = (shown.get(field) for field in play.settings)
     task, policy, turns, anew, legend, note = (
         shown[part] for part in (play.examples.task, play.policy, play.turns, play.anew, play.legend, play.note)
@@ -96,10 +96,10 @@ def test_tabs_follow_the_pool(own_bench: Workbench, other_card: Path) -> None:
     assert "fixed:near" not in {spec for _, spec in policy.choices}
     assert (length.maximum, length.value, draft.value) == (63, 63, 6)
     assert "copy" in legend and "Another &lt;pool&gt;" in note and turns == () and anew.visible is False
-    kept = play.follow("ucb", 20, "<span>an output</span>")
+    kept = play.follow("abc", "ucb", 20, "<span>an output</span>")
     assert kept[play.policy].value == "ucb" and kept[play.settings[0]].value == 20 and play.legend not in kept
     race = built(Race(own_bench), own_bench)
-    assert race.follow(20, None, *race.usual)[race.examples.task].choices == [("letters", "letters")]
+    assert race.follow("abc", 20, None, *race.usual)[race.examples.task].choices == [("letters", "letters")]
 
 
 def test_the_list_tells_what_is_loaded_and_what_a_pool_needs(

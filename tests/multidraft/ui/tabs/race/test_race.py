@@ -162,7 +162,7 @@ def test_the_first_lanes_know_more_and_more_and_suit_the_pool(workbench: Workben
     first = workbench.pool.drafters[0].name
     assert tab.usual == ("autoregressive", f"fixed:{first}", "ucb", "rate-hedge")
     assert tuple(lane.value for lane in tab.lanes) == tab.usual
-    shown = tab.follow(20, None, "", "fixed:of another pool", " ", "ucb:beta=1")
+    shown = tab.follow("abc", 20, None, "", "fixed:of another pool", " ", "ucb:beta=1")
     assert [shown[lane].value for lane in tab.lanes] == ["", f"fixed:{first}", " ", "ucb:beta=1"]
 
 
