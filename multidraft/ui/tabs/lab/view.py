@@ -82,7 +82,9 @@ def outcomes_html(experiment: Experiment) -> Markup:
     lines += [_outcome_line(experiment, spec, rival=False) for spec in references(experiment)]
     table = markup.table_of(lines, figures=8, kind="md-outcomes", label="What the policies would have done")
     starred = experiment.leader or experiment.fewest
-    said = f"{STAR}{'' if starred else ': none here'}. {REPLAYED} {unequal_starts(experiment.policies)}"
+    said = (
+        f"{STAR}{'' if starred else ': none here'}. {REPLAYED} {unequal_starts(experiment.policies).replace('`', '')}"
+    )
     return markup.caption_html(said.strip()) + table
 
 
