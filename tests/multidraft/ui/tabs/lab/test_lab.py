@@ -107,7 +107,7 @@ def test_replays_wait_for_a_run_under_way(filled: Workbench, gate) -> None:
     replays = LabWork(filled).experiment(TextFilter(), SPECS)
     assert not replays.wait(0.2) and replays.total == 0 and not job.done
     gate.open()
-    assert replays.wait(60) and replays.result and job.done
+    assert replays.wait(60) and replays.result and job.wait(60)
 
 
 def test_the_page_shows_table_and_curves(filled: Workbench) -> None:
@@ -120,6 +120,7 @@ def test_the_page_shows_table_and_curves(filled: Workbench) -> None:
     assert "2 texts, 32 tokens" in status and "without running a model" in status
     assert outcomes.count("<tr>") == 1 + 3 + 3 and "Oracle" in outcomes
     assert "md-best" not in outcomes and "none here" in outcomes, "of two texts nothing is certain"
+    assert "Policies did not begin with the same knowledge" in outcomes
     lines = Path(last[lab.csv].value["path"]).read_text("utf-8").splitlines()
     assert len(lines) == 1 + 3 + 3 and lines[0].startswith("policy,estimate,texts") and last[lab.csv].visible
     cited = last[lab.cited]
