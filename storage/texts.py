@@ -123,7 +123,7 @@ def size(path: str | Path, filter: TextFilter = ALL_TEXTS) -> Size:
         sql = f"SELECT {counts}, {distinct} FROM runs WHERE id IN ({chosen})"
         texts, tokens, prompts, *lists = connection.execute(sql, values).fetchone()
         (every,) = connection.execute(f"SELECT count(*) FROM ({chosen})", [*values[:-1], -1]).fetchone()
-    lengths, versions = (tuple(sorted(json.loads(found))) for found in lists)
+    lengths, versions = (tuple(sorted(value for value in json.loads(found) if value is not None)) for found in lists)
     return Size(texts, tokens, prompts, lengths, versions, every - texts)
 
 

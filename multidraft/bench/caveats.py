@@ -28,12 +28,11 @@ def caveats(advice: Advice) -> list[str]:
 
 def _noisy(ran: Advice) -> str:
     """Where a quarter of the runs or more say nothing by themselves."""
-    busy_machine = busy(*ran.noisy) if ran.prompts >= FEWEST_TO_TELL else ""
-    repeat = (
-        "Measured intervals include that, those of replays do not: repeat the batch on a quiet machine before you act "
+    said = busy(*ran.noisy) if ran.prompts >= FEWEST_TO_TELL else ""
+    return said and (
+        f"{said} Measured intervals include that, those of replays do not: repeat the batch on a quiet machine before "
+        "you act on what replays say of draft lengths and drafters."
     )
-    repeat += "on what replays say of draft lengths and drafters."
-    return f"{busy_machine} {repeat}" if busy_machine else ""
 
 
 def busy(noisy: int, runs: int) -> str:

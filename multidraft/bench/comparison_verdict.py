@@ -42,11 +42,7 @@ def sentences(found: Comparison) -> list[str]:
 def _noisy(found: Comparison) -> list[str]:
     """That the machine was busy, if it was."""
     said = busy(*found.noisy)
-    advice = (
-        "Tokens per round do not depend on it, unless a policy chooses by time; repeat both on a quiet machine before "
-    )
-    advice += "deciding by time."
-    return [f"{said} {advice}"] if said else []
+    return [f"{said} Tokens per round do not depend on it, unless a policy chooses by time."] if said else []
 
 
 def _same_rounds(found: Comparison) -> list[str]:
@@ -54,10 +50,7 @@ def _same_rounds(found: Comparison) -> list[str]:
     same = [pair for pair in found.pairs if pair.same_rounds]
     if not same:
         return []
-    what = (
-        "What differs is time: the code's, or the machine's from one hour to the next, which intervals over prompts do "
-    )
-    what += "not cover; to tell them apart, repeat both in turns"
+    what = "What differs is time: the code's, or the machine's from one hour to the next; to tell, repeat both in turns"
     return [f"Under {_policies(same)} both made the same rounds on every prompt. {what}."]
 
 
