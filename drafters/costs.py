@@ -14,7 +14,7 @@ from drafters.line import Line
 NEXT_TO_NOTHING = 2
 """A drafter that has to read no more tokens than that drafts as if it had read all."""
 
-STALE, DOUBTED = 0.1, 0.25
+STALE, DOUBTED = 0.1, 0.5
 """Weight at which half of what was measured of a drafter's drafts is believed, once it has faded, and the least that is
 believed: a drafter that looked too dear at a bad time gets cheaper in each round without it, and is tried again."""
 

@@ -11,7 +11,7 @@ from multidraft.bench.caveats import caveats, mostly_cut
 from multidraft.bench.table import count, percent
 from multidraft.bench.verdict_tables import times
 from multidraft.replay.advice import Advice
-from multidraft.replay.contribution import Share
+from multidraft.replay.contribution import NEGLIGIBLE, Share
 from multidraft.replay.options import Option
 from multidraft.replay.recorded import replayed_as
 from storage.figures import FEWEST_PROMPTS, FEWEST_TO_TELL
@@ -291,7 +291,10 @@ def _drafters(advice: Advice) -> list[str]:
     unknown = [f"`{share.drafter}`" for share in advice.shares if share.asked and fates[share.drafter] == "open"]
     if unknown:
         pay = "these drafters pay" if unknown[1:] else "this drafter pays"
-        said.append(f"Not settled by these prompts whether {pay}: {listed(unknown)}.")
+        said.append(
+            f"Not settled by these prompts whether {pay}: {listed(unknown)}. A drafter is kept if requests take longer "
+            f"without it, and can go if they take less than {percent(NEGLIGIBLE - 1)} longer, each at the 95 % level."
+        )
     return said
 
 

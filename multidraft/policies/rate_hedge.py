@@ -25,7 +25,7 @@ HORIZON = 8.0
 LUCK = 0.05
 """Up to this share chance decides between drafters: costs of those of one shape differ by what their measurements are
 off, and the same of them would go first in text after text."""
-READERS = 0.25
+READERS = 0.15
 """By what share a drafter may promise to be slower than the fastest and still read the prompt before the first round:
 it is likely to be asked, and would hold up that round."""
 UNKNOWN = 0.6

@@ -49,7 +49,7 @@ from multidraft.ui.tabs.play.recorded import recorded_runs
 from multidraft.ui.tabs.play.tab import Play
 from multidraft.ui.tabs.pool.tab import PoolTab
 from multidraft.ui.tabs.race.tab import Race
-from multidraft.ui.widgets import events
+from multidraft.ui.widgets import events, markup
 from multidraft.ui.widgets.theme import css, theme
 from storage.store import Store
 from storage.sync import Backup, Dataset, Folder, Place
@@ -77,7 +77,7 @@ _FILES = (3600, 24 * 3600)
 """Files for download are looked over every hour and go after a day, in seconds."""
 
 _HERE = Path(__file__).parent
-_HEADER = (_HERE / "header.html").read_text(encoding="utf-8")
+_HEADER = markup.page("header.html")
 _SCRIPTS = (
     "widgets/address.js",
     "widgets/stepper.js",

@@ -33,6 +33,8 @@ def test_two_experiments_are_found_and_compared_and_the_result_has_its_own_page(
     expect(page.locator(".md-verdict")).to_contain_text("later is better")
     assert page.evaluate("document.querySelector('meta[property=\"og:image\"]').content").endswith("later.png")
     page.goto(f"{address}?tab=results&words=compared")
+    expect(page.locator("[data-experiment=later]")).to_be_checked()  # still, whatever page was seen meanwhile
+    expect(page.locator(".md-link-button")).not_to_have_attribute("aria-disabled", "true")
     page.locator("#sought-words input, #sought-words textarea").fill("nowhere")  # as by a paste: no key is pressed
     expect(page.locator("#experiments-list")).to_contain_text("No experiment fits")
     page.locator("#sought-words input, #sought-words textarea").fill("compared")

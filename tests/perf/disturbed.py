@@ -37,7 +37,7 @@ FACTORS = (1.5, 2.5, 4.0)
 STARTS = ("router", "cold")
 CONSTANTS = (
     (costs, "STALE", (1e-9, 0.05, 0.25)),
-    (costs, "DOUBTED", (0.1, 0.5)),
+    (costs, "DOUBTED", (0.25, 0.7)),
     (Line, "FASTER", (0.0, 0.6, 0.9)),
     (rate_hedge, "LONG_AFTER", (1, 4, 10**9)),
 )

@@ -62,7 +62,7 @@ def seconds(found: Sequence[Replayed], part: range | None = None) -> list[float]
     return [found[n].seconds or 0.0 for n in part or range(len(found))]
 
 
-def live(prompts: Path, path: Path, fixed: str = "fixed:general", pool: str = "pocket") -> None:
+def live(prompts: Path, path: Path, pool: str, fixed: str = "fixed:general") -> None:
     """The stream, decoded; the traffic does not hear the router."""
     specs = ["rate-hedge", COLD, ROUTER, fixed]  # the first from the traffic, as is its default
     given = ["bench", str(prompts), "--pool", pool, "--stream", "--policies", ",".join(specs), "--db", str(path)]
@@ -128,11 +128,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prompts", type=int, help="write so many prompts to the file instead")
     parser.add_argument("--live", type=Path, metavar="DB", help="decode the prompts of the file into this history")
+    parser.add_argument("--pool", default="pocket", help="the pool that decodes them (%(default)s)")
     parser.add_argument("file", type=Path)
     options = parser.parse_args()
     if options.prompts:
         write_prompts(options.file, options.prompts)
     elif options.live:
-        live(options.file, options.live)
+        live(options.file, options.live, options.pool)
     else:
         report(options.file)

@@ -27,7 +27,7 @@ from multidraft.ui.tabs.batch.form import form_of
 from multidraft.ui.tabs.batch.kept import KeptBatch, kept_batch
 from multidraft.ui.widgets import policy_fields
 from multidraft.ui.widgets.charts import plot
-from multidraft.ui.widgets.controls import most_of_settings
+from multidraft.ui.widgets.controls import LONGEST_DRAFT, most_of_settings
 from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, QUICK, Updates, clicked, forget_refusal, run_number
 from multidraft.ui.widgets.exports import download
 from multidraft.ui.widgets.jobs import AddressedJobs
@@ -127,9 +127,8 @@ class Batch:
                         elem_id="at-once",
                     )
                 with gr.Row():
-                    draft = gr.Number(
-                        0, label="Draft length", info="0: the pool's", min_width=130, elem_id="batch-draft"
-                    )
+                    longest = f"0: the pool's; up to {LONGEST_DRAFT}"
+                    draft = gr.Number(0, label="Draft length", info=longest, min_width=130, elem_id="batch-draft")
                     heat = gr.Number(0, label="Temperature", info="0 is greedy", min_width=130, elem_id="batch-heat")
                     note = gr.Textbox(
                         label="Note", info="kept in Results", max_length=LONGEST_NOTE, max_lines=1, min_width=130

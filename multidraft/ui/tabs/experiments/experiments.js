@@ -2,8 +2,10 @@
 // first: what has changed is read forwards. Whether they can be compared is asked before the link is followed.
 
 function chooseTwo(element, trigger) {
-  let chosen = []; // their ids
-  const made = {}; // when each was, by its id
+  const KEPT = "multidraft-compared"; // so that they are still chosen after a look at one
+  const kept = JSON.parse(sessionStorage.getItem(KEPT) ?? "{}");
+  let chosen = Object.keys(kept); // their ids
+  const made = { ...kept }; // when each was, by its id
 
   function show() {
     const inOrder = [...chosen].sort((one, other) => made[one].localeCompare(made[other]));
@@ -42,6 +44,7 @@ function chooseTwo(element, trigger) {
     made[id] = target.dataset.made;
     chosen = chosen.filter((one) => one !== id);
     if (target.checked) chosen = [...chosen, id].slice(-2);
+    sessionStorage.setItem(KEPT, JSON.stringify(Object.fromEntries(chosen.map((one) => [one, made[one]]))));
     show();
   });
   element.addEventListener("click", ({ target }) => {

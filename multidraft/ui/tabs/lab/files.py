@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -78,9 +79,10 @@ def cited_html(experiment: Experiment, asked: Asked, request: gr.Request | None)
     settings = f"policies {', '.join(specs)}, draft length {lengths}, replayed with multidraft {version()}"
     made = {"created_at": runs[0].created_at.isoformat(), **asdict(runs[0].conditions)}
     root = root_of(request.request) if request and request.request else "http://localhost"  # which is not cited
-    address = f"{root}/?{urlencode(query_of(asked, specs), quote_via=quote)}"
+    query = urlencode(query_of(asked, specs), quote_via=quote)
+    address = f"{root}/?{query}"
     batch = asked.batch if asked.run is None else None
-    place = f"lab-{batch[:8] if batch else runs[0].id}"
+    place = f"lab-{hashlib.sha256(query.encode()).hexdigest()[:8]}"  # a key for each replay of the same runs
     entry = cite.bibtex(place, title, [made], address, [settings])
     return view.cited(entry, batch, bool(batch) or asked.run is not None)
 

@@ -69,7 +69,7 @@ class Lab:
         gr.on(opened, self.texts.refresh, fields, refreshed, **LAST).then(self.offer, fields[0], offered, **LAST).then(
             self.texts.describe, fields, self.texts.note, **LAST
         )
-        everything.click(self.all_policies, fields[0], self.policies, **HIDDEN)
+        everything.click(self.all_policies, [fields[0], self.policies], self.policies, **HIDDEN)
         self.policies.change(self.completed, [fields[0], self.policies], self.policies, **LAST)
         linked = gr.State(None)
         shown = [self.status, self.outcomes, self.csv, self.cited, self.curves, self.lanes, self.rounds]
@@ -137,9 +137,10 @@ class Lab:
         found = policy_fields.to_type(self.texts.policies(bench)) if bench else []
         return policy_fields.completed(specs, found)
 
-    def all_policies(self, bench: str) -> list[str]:
-        """Every policy that can be replayed, single drafters left out."""
-        return [spec for _, spec in self.texts.policies(bench) if not spec.startswith("fixed:")]
+    def all_policies(self, bench: str, chosen: list[str]) -> list[str]:
+        """What is chosen, and every other policy that can be replayed, single drafters left out."""
+        found = [spec for _, spec in self.texts.policies(bench) if not spec.startswith("fixed:")]
+        return list(dict.fromkeys([*chosen, *found]))
 
     def restore(self, request: gr.Request) -> tuple[Any, ...]:
         """The choices that the page's address has, and the run that it names, if any: for the field (Gradio would make
