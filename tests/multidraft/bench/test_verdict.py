@@ -84,6 +84,8 @@ def test_what_is_level_has_no_star_and_says_how_many_prompts_would_settle_it():
     assert "that one is at most 7 % faster (95 %)" in end
     assert "more prompts would settle `ucb` against `fixed:math` (95 % level, 80 % power)." in end
     assert end.endswith("Where memory is short, run `fixed:math`: it needs a single drafter.")
+    near = Advice.of(PLAIN, [option("ucb", 0.5), option("fixed:math", 0.5004, noise=0.03 * (NOISE - 1.0) + 1.0)])
+    assert "at most 1 % faster" in sentences(near)[1], "not 0 %"
 
 
 def test_of_two_that_no_number_of_prompts_would_tell_apart_the_simpler_one_is_to_be_run():
