@@ -178,6 +178,8 @@ def untried(advice: Advice) -> Untried | None:
         why = f"Replays put `{first.spec}` first, {not_run(live, first.spec)}: run it on these prompts too."
         return Untried((best, first.spec), None, why)
     single = next((option for option in advice.options if is_single(option) and not live.option(option.spec)), None)
+    if live.best.times_as_fast(live.plain).value <= 1:
+        return None  # a single drafter in place of it would not pay either
     if known is None or single is None or is_single(known) or known.times_as_fast(single).side > 0:
         return None
     freed = _freed(advice, single)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from multidraft.bench.baseline import BASELINE
-from storage.figures import FEWEST_TOKENS, Ratio, divided, ratio_of_totals
+from storage.figures import FEWEST_TO_TELL, FEWEST_TOKENS, Ratio, divided, ratio_of_totals
 from storage.records import FINISHED
 from storage.rows import prompt_of
 from storage.run import Run
@@ -140,18 +140,24 @@ COLUMNS = [field.name for field in fields(Row)]
 NUMBERS = [field.name for field in fields(Row) if "float" in str(field.type)]
 
 
-def speedups(rows: Sequence[Row]) -> tuple[Ratio | None, Ratio | None]:
-    """Decode and whole-request speed-up: ratios of totals over the rows long enough to compare."""
+def speedups(rows: Sequence[Row], fewest: int = 0) -> tuple[Ratio | None, Ratio | None]:
+    """Decode and whole-request speed-up: ratios of totals over the rows long enough to compare; of less than ``fewest``
+    prompts without an interval over them, so that the noise of their timings counts."""
     compared = [row for row in rows if row.speedup is not None]
     names = ("baseline_seconds", "seconds"), ("baseline_request_seconds", "request_seconds")
-    decode, request = (_ratio(compared, *each) for each in names)
+    decode, request = (_ratio(compared, *each, fewest) for each in names)
     off = [row.speedup_uncertainty for row in compared]
     return decode and decode.of_runs(off), request and request.of_runs(off)
 
 
-def _ratio(rows: Sequence[Row], above: str, below: str) -> Ratio | None:
+def _ratio(rows: Sequence[Row], above: str, below: str, fewest: int = 0) -> Ratio | None:
     numerators, denominators = ([getattr(row, name) for row in rows] for name in (above, below))
-    return ratio_of_totals(numerators, denominators, [row.prompt for row in rows])
+    return _of_enough(ratio_of_totals(numerators, denominators, [row.prompt for row in rows]), fewest)
+
+
+def _of_enough(ratio: Ratio | None, fewest: int) -> Ratio | None:
+    """Without its interval where it is of less than ``fewest`` prompts."""
+    return replace(ratio, low=None, high=None) if ratio and ratio.prompts < fewest else ratio
 
 
 def compared(rows: Sequence[Row]) -> list[Row]:
@@ -171,31 +177,35 @@ def summarise(rows: Sequence[Row]) -> pd.DataFrame:
 
     Columns: task, policy, prompts, finished, too_long, and over the finished ones (NaN where unknown)
     tokens_per_second, mean_accepted_tokens, speedup, speedup_low, speedup_high, request_speedup,
-    request_speedup_low, request_speedup_high: ratios of totals, with 95 % intervals over prompts; speedup_uncertainty
-    is that of the runs where there is no interval (``storage.figures.Ratio``); regret_rounds, regret_rounds_low,
-    regret_rounds_high: the mean over prompts.
+    request_speedup_low, request_speedup_high: ratios of totals, with 95 % intervals over prompts where there are
+    ``FEWEST_TO_TELL``; speedup_uncertainty is that of the runs where there is no interval (``storage.figures.Ratio``);
+    regret_rounds, regret_rounds_low, regret_rounds_high: the mean over prompts.
     """
     key = attrgetter("task", "policy")
     groups = groupby(sorted(rows, key=key), key)
-    lines = [{"task": task, "policy": policy, **_figures(list(of_both))} for (task, policy), of_both in groups]
+    lines = [
+        {"task": task, "policy": policy, **_figures(list(of_both), fewest=FEWEST_TO_TELL)}
+        for (task, policy), of_both in groups
+    ]
     frame = pd.DataFrame(lines, columns=["task", "policy", *_figures([])])
     return frame.astype(dict.fromkeys(frame.columns[5:], float))
 
 
-def overall(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+def overall(rows: Sequence[Row], fewest: int = 0) -> dict[str, dict[str, Any]]:
     """The same figures of each policy over all tasks, on the prompts that they are :func:`compared` on; where they have
-    none in common, on its own."""
+    none in common, on its own. Intervals are those of ``fewest`` prompts or more."""
     policies = dict.fromkeys(row.policy for row in rows)
     on = {id(row) for row in compared(rows)}
     found = {}
     for policy in policies:
         own = [row for row in rows if row.policy == policy]
-        found[policy] = _figures(own, [row for row in own if id(row) in on] or None)
+        found[policy] = _figures(own, [row for row in own if id(row) in on] or None, fewest)
     return found
 
 
-def _figures(rows: Sequence[Row], on: Sequence[Row] | None = None) -> dict[str, Any]:
-    """Of the runs of a policy; speeds and tokens per round are those ``on`` some of them, if they are given."""
+def _figures(rows: Sequence[Row], on: Sequence[Row] | None = None, fewest: int = 0) -> dict[str, Any]:
+    """Of the runs of a policy; speeds and tokens per round are those ``on`` some of them, if they are given. Intervals
+    are those of ``fewest`` prompts or more."""
     done = [row for row in rows if row.finished]
     taken = done if on is None else on
     timed = [row for row in taken if row.tokens_per_second is not None]
@@ -207,10 +217,10 @@ def _figures(rows: Sequence[Row], on: Sequence[Row] | None = None) -> dict[str, 
         "tokens_per_second": divided(sum(row.tokens for row in timed), sum(row.seconds or 0.0 for row in timed)),
         "mean_accepted_tokens": mat and mat.value,
     }
-    decode, request = speedups(taken)
+    decode, request = speedups(taken, fewest)
     known = [row for row in taken if row.regret_rounds is not None]
     regrets = [row.regret_rounds for row in known if row.regret_rounds is not None]
-    regret = ratio_of_totals(regrets, [1] * len(known), [row.prompt for row in known])
+    regret = _of_enough(ratio_of_totals(regrets, [1] * len(known), [row.prompt for row in known]), fewest)
     for name, ratio in (("speedup", decode), ("request_speedup", request), ("regret_rounds", regret)):
         figures[name] = ratio.value if ratio else None
         figures[f"{name}_low"], figures[f"{name}_high"] = (ratio.low, ratio.high) if ratio else (None, None)

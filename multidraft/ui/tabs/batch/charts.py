@@ -14,17 +14,18 @@ from multidraft.ui.tabs.batch.view import ALL_PROMPTS
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.charts import bar_marker, on_log_scale, policy_style, speedup_figure
 from multidraft.ui.widgets.theme import TARGET_COLOUR
+from storage.figures import FEWEST_TO_TELL
 
 
 def speedup_by_task_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
     """Speed-up of decoding by task and policy, of all prompts where no tasks are named; pale where its interval does
-    not exclude 1."""
+    not exclude 1, or too few prompts were measured."""
     known = summary.summarise(rows).dropna(subset=["speedup"])
     named = set(known["task"]) != {summary.NO_TASK}
     ratios = [summary.ratio_of(line, "speedup") for line in known.to_dict("records")]
-    known["certain"] = [bool(ratio and ratio.told) for ratio in ratios]
+    known["certain"] = [bool(ratio and ratio.side) for ratio in ratios]
     known["said"] = [ratio.text("×") if ratio else "" for ratio in ratios]
-    below = "task" * named if known["certain"].all() else "pale: may be 1× (95 % interval)"
+    below = "task" * named if known["certain"].all() else f"pale: may be 1×, or of less than {FEWEST_TO_TELL} prompts"
     figure = speedup_figure("Decode speed-up by task" if named else "Decode speed-up", below)
     figure.update_layout(meta={"x": "task"})  # in its CSV
     for policy, own in known.groupby("policy", sort=True):

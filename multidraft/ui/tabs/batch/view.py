@@ -240,8 +240,8 @@ def _figures(line: Any) -> dict[str, Any]:
 
 
 def matrix_html(rows: Sequence[Row], policies: Sequence[str]) -> Markup:
-    """Speed-up of decoding by task and policy, the best of each task marked; the last line over all tasks. Nothing
-    where no run has one."""
+    """Speed-up of decoding by task and policy, the best of each task marked; the last line over all tasks, which alone
+    has an interval where there are few prompts. Nothing where no run has one."""
     if all(row.speedup is None for row in rows):
         return Markup()
     of_task: dict[str, Sequence[Row]] = {}
@@ -251,9 +251,13 @@ def matrix_html(rows: Sequence[Row], policies: Sequence[str]) -> Markup:
         of_task[ALL_TASKS] = rows
     elif list(of_task) == [summary.NO_TASK]:
         of_task = {ALL_PROMPTS: rows}
+    *_, whole = of_task.values()
     return markup.table_html(
         ("Task", *map(policy_title, policies)),
-        ([task, *_cells(summary.overall(own), policies, leader(own))] for task, own in of_task.items()),
+        (
+            [task, *_cells(summary.overall(own, FEWEST_TO_TELL if own is not whole else 0), policies, leader(own))]
+            for task, own in of_task.items()
+        ),
         figures=len(policies),
         kind="md-matrix",
         label="Speed-up by task and policy",
