@@ -271,7 +271,7 @@ def verdict(path: Path, id: str) -> Advice | None:
 def _tasks(rows: Sequence[Row]) -> Markup:
     """Figures by task, without the intervals that nothing would be told by."""
     found = summary.summarise(rows).to_dict("records")
-    few = any(line["prompts"] < FEWEST_TO_TELL for line in found)
+    few = any(ratio and not ratio.interval for ratio in (ratio_of(line, "speedup") for line in found))
     lines = [{"Task": line["task"], **_line(policy_titles([line["policy"]]), line)} for line in found]
     told = f"Intervals are shown for tasks with at least {FEWEST_TO_TELL} prompts; elsewhere ± is the noise of timings."
     table = (markup.caption_html(told) if few else Markup()) + markup.table_of(

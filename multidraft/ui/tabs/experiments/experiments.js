@@ -3,7 +3,8 @@
 
 function chooseTwo(element, trigger) {
   const KEPT = "multidraft-compared"; // so that they are still chosen after a look at one
-  const kept = JSON.parse(sessionStorage.getItem(KEPT) ?? "{}");
+  const storage = tabStorage();
+  const kept = JSON.parse(storage?.getItem(KEPT) ?? "{}");
   let chosen = Object.keys(kept); // their ids
   const made = { ...kept }; // when each was, by its id
 
@@ -44,7 +45,7 @@ function chooseTwo(element, trigger) {
     made[id] = target.dataset.made;
     chosen = chosen.filter((one) => one !== id);
     if (target.checked) chosen = [...chosen, id].slice(-2);
-    sessionStorage.setItem(KEPT, JSON.stringify(Object.fromEntries(chosen.map((one) => [one, made[one]]))));
+    storage?.setItem(KEPT, JSON.stringify(Object.fromEntries(chosen.map((one) => [one, made[one]]))));
     show();
   });
   element.addEventListener("click", ({ target }) => {
@@ -54,4 +55,13 @@ function chooseTwo(element, trigger) {
   new MutationObserver((changes) => {
     if (changes.some(({ addedNodes }) => [...addedNodes].some((node) => node.querySelector?.("[data-experiment]")))) show();
   }).observe(element, { childList: true, subtree: true });
+}
+
+// What the browser tab keeps; nothing where the browser refuses it, as it may to a frame on another site.
+function tabStorage() {
+  try {
+    return sessionStorage;
+  } catch {
+    return null;
+  }
 }
