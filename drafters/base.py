@@ -24,7 +24,7 @@ class FeatureSource(Protocol):
 
     def features(self, context: Sequence[int], layers: Sequence[int]) -> torch.Tensor:
         """Hidden states ``(len(context) - 1, len(layers) * hidden)`` of all tokens but the last: the target has
-        scored those, while the last one is still to be fed to it."""
+        scored those, while the last one is still to be fed to it. Valid until another text begins."""
 
 
 @dataclass(frozen=True)

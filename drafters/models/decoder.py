@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import torch
@@ -12,6 +12,7 @@ from transformers import DynamicCache, PreTrainedModel
 from drafters.draft import Draft
 from drafters.models import onnx_decoder, torch_decoder
 from drafters.models.drafting import DraftOptions, Likeliest, step_by_step
+from drafters.models.feeds import States
 from drafters.models.onnx_decoder import OnnxDecoder, OnnxGroup
 from drafters.models.torch_decoder import TorchDecoder, TorchGroup
 from drafters.models.torch_model import room_for
@@ -22,14 +23,14 @@ class Decoder(Protocol):
 
     Attributes:
         window: most positions.
-        captured: by layer, hidden states ``(T, hidden)`` of the tokens fed last.
+        captured: by layer, hidden states of the tokens fed last; lent with the logits.
         likeliest: the most probable tokens of the logits returned last, valid as long as lent ones; ``None`` where the
             model does not find them itself.
     """
 
     window: int
     parameter_count: int
-    captured: dict[int, torch.Tensor]
+    captured: Mapping[int, States]
     likeliest: Likeliest | None
 
     def forward(
@@ -54,7 +55,7 @@ class Decoder(Protocol):
             last: return the logits of the last ``last`` tokens only.
             capture: layers whose hidden states are put into :attr:`captured`: ``i`` is what enters layer ``i``, and
                 the number of layers what leaves the final norm (as ``transformers`` counts them).
-            lend: whether the next forward may overwrite the logits, which saves a copy.
+            lend: whether the next forward may overwrite logits and hidden states, which saves copies.
 
         Returns:
             Logits ``(T or last, V)``.
@@ -142,7 +143,7 @@ class HubDecoder:
         config = model.config.get_text_config()
         self.window = int(getattr(config, "max_position_embeddings", None) or 1 << 30)
         self.last_id = int(config.vocab_size) - 1
-        self.captured: dict[int, torch.Tensor] = {}
+        self.captured: Mapping[int, States] = {}
         self.likeliest: Likeliest | None = None
         self._clear()
 

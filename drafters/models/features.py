@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 import torch
+
+from drafters.models.feeds import States
 
 Read = Callable[[Sequence[int], Sequence[int]], torch.Tensor]
 """Hidden states ``(tokens, layers * hidden)`` of a text by a forward of its own: token ids, layers."""
@@ -43,24 +46,28 @@ class Features:
         twin.layers = self.layers
         return twin
 
-    def extend(self, ids: Sequence[int], states: dict[int, torch.Tensor], kept: Sequence[int]) -> None:
+    def extend(self, ids: Sequence[int], states: Mapping[int, States], kept: Sequence[int]) -> None:
         """Append tokens of the last forward.
 
         Args:
             ids: all tokens fed, ``n``.
-            states: by layer, the hidden states ``(n, hidden)``.
+            states: by layer, of all ``n``.
             kept: indices of those that have become context, ascending.
         """
-        rows = torch.cat([states[layer] for layer in self.layers], dim=-1)
-        if list(kept) != list(range(len(ids))):
-            rows = rows[torch.tensor(kept, device=rows.device)]
-        start, end = len(self.ids), len(self.ids) + len(kept)
-        if start == 0 or end > len(self._rows):  # room for twice as many: copying is then rare
-            room = rows.new_empty(max(2 * end, 256), rows.shape[1])
+        start, count = len(self.ids), len(kept)
+        places: slice | list[int] = slice(count) if kept[-1] == count - 1 else list(kept)
+        rows = [states[layer][places] for layer in self.layers]
+        width = sum(row.shape[1] for row in rows)
+        if start + count > len(self._rows) or width != self._rows.shape[1]:
+            # Room for twice as many, also of later texts: new memory takes longer to write to than that in use.
+            room = torch.as_tensor(rows[0]).new_empty(max(2 * (start + count), 256), width)
             if start:  # before the first rows there is nothing, not even a width
                 room[:start] = self._rows[:start]
             self._rows = room
-        self._rows[start:end] = rows
+        if isinstance(rows[0], np.ndarray):
+            np.concatenate(rows, axis=-1, out=self._rows.numpy()[start : start + count])
+        else:
+            torch.cat([torch.as_tensor(row) for row in rows], dim=-1, out=self._rows[start : start + count])
         self.ids.extend(ids[index] for index in kept)
 
     def of(self, context: Sequence[int], layers: Sequence[int]) -> torch.Tensor:

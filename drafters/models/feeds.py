@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
+import numpy as np
 import torch
 
 from drafters.draft import Draft
@@ -38,12 +39,16 @@ class DraftFeed(NamedTuple):
     options: DraftOptions
 
 
+States = torch.Tensor | np.ndarray
+"""Hidden states ``(T, hidden)``; on the CPU NumPy arrays may be lent, which are copied in a quarter of the time."""
+
+
 class Answer(NamedTuple):
-    """Logits ``(last, V)``, by layer hidden states ``(T, hidden)``, and the most probable tokens where the model finds
-    them itself: valid until the next forward."""
+    """Logits ``(last, V)``, hidden states by layer, and the most probable tokens where the model finds them itself: valid
+    until the next forward."""
 
     logits: torch.Tensor
-    hidden: dict[int, torch.Tensor]
+    hidden: Mapping[int, States]
     likeliest: Likeliest | None = None
 
 
@@ -94,7 +99,7 @@ class SlotDecoder:
     def __init__(self, runs: Runs, slot: Slot | None = None):
         self.runs, self._slot = runs, slot or Slot(runs)
         self.window, self.vocab_size, self.parameter_count = runs.window, runs.vocab_size, runs.parameter_count
-        self.captured: dict[int, torch.Tensor] = {}
+        self.captured: Mapping[int, States] = {}
         self.likeliest: Likeliest | None = None
 
     def twin(self) -> Self:
@@ -122,7 +127,8 @@ class SlotDecoder:
         if length <= CHUNK or mask is not None:  # only what is causal can be cut
             feed = Feed(self._slot.number, ids, start, rows, positions, mask, capture)
             found: Answer = answer(self.runs, feed, length, prompt=rows < length)
-            self.captured = {layer: found.hidden[layer].clone() for layer in capture} if capture else {}
+            hidden = found.hidden
+            self.captured = hidden if lend or not capture else {at: torch.as_tensor(hidden[at]).clone() for at in capture}
             self.likeliest = found.likeliest
             if into is None:
                 return found.logits if lend else found.logits.clone()
@@ -131,7 +137,7 @@ class SlotDecoder:
         for begin, end, wanted in pieces_of(0, length, rows):
             logits = self.forward(ids[begin:end], start + begin, last=wanted, capture=capture)
             pieces.append((logits, self.captured))
-        self.captured = {layer: torch.cat([hidden[layer] for _, hidden in pieces]) for layer in capture}
+        self.captured = {at: torch.cat([torch.as_tensor(hidden[at]) for _, hidden in pieces]) for at in capture}
         self.likeliest = None
         whole = torch.cat([logits for logits, _ in pieces])[-rows:]
         return whole if into is None else into.copy_(whole)

@@ -38,7 +38,7 @@ class _Buffers:
     past: np.ndarray
     logits: torch.Tensor
     likeliest: Likeliest
-    hidden: dict[int, torch.Tensor]
+    hidden: dict[int, np.ndarray]
 
 
 class OnnxModel:
@@ -256,7 +256,7 @@ class OnnxModel:
             inputs[name] = np.zeros((1 if alike else texts, 1, longest, room), np.float32)
         logits, size = torch.empty(rows, self.vocab_size), int(self.config.hidden_size)
         likeliest: Likeliest = np.empty(rows, np.int64), np.empty(rows, np.float32)
-        hidden = {layer: torch.empty(tokens, size) for layer in self._graph.capture}
+        hidden = {layer: np.empty((tokens, size), np.float32) for layer in self._graph.capture}
         outputs: dict[str, Array] = {"logits": logits, **dict(zip(("tokens", "chances"), likeliest, strict=True))}
         outputs |= {f"new_{name}": cache for name, cache in caches.items()}
         outputs |= {f"hidden_{layer}": states for layer, states in hidden.items()}

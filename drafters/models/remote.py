@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 from drafters.errors import PoolError
 from drafters.models.drafting import Likeliest
+from drafters.models.feeds import States
 from drafters.models.streams import answer
 from drafters.models.target import Target
 
@@ -32,7 +33,7 @@ class RemoteDecoder:
 
     def __init__(self, engine: Engine, window: int):
         self.runs, self.window, self.parameter_count = engine, window, 0
-        self.captured: dict[int, torch.Tensor] = {}
+        self.captured: Mapping[int, States] = {}
         self.likeliest: Likeliest | None = None
 
     def twin(self) -> RemoteDecoder:

@@ -297,7 +297,8 @@ class TorchModel:
 
     @staticmethod
     def _copied(found: Answer) -> Answer:
-        return Answer(found.logits.clone(), {layer: states.clone() for layer, states in found.hidden.items()})
+        hidden = {layer: torch.as_tensor(states).clone() for layer, states in found.hidden.items()}
+        return Answer(found.logits.clone(), hidden)
 
 
 def room_for(positions: int, window: int) -> int:

@@ -40,22 +40,31 @@ class Likeness:
         acceptance = np.array([stretch for text in prior.texts for stretch in text])
         counts = EVIDENCE * STRETCH * np.stack([acceptance, 1.0 - acceptance], axis=-1) @ log_chances
         likely = np.exp(counts - counts.max(axis=2, keepdims=True))
-        self.levels = likely / likely.sum(axis=2, keepdims=True)  # (M, N, levels)
-        self.flat = self.levels.reshape(len(acceptance), -1)
+        levels = likely / likely.sum(axis=2, keepdims=True)
+        # By drafter, of each stretch, and at the end by what it has shown itself: (N, M + 1, levels).
+        self.levels = np.append(levels, np.zeros_like(levels[:1]), axis=0).swapaxes(0, 1).copy()
         sizes = [len(text) for text in prior.texts]
         weights = np.append(np.repeat(prior.likeness, sizes) ** 3, ALONE)
         self.start = weights / weights.sum()
         self.weights = self.start.copy()
         self.goes_on = np.ones(len(weights))
         self.goes_on[np.cumsum(sizes) - 1] = self.goes_on[-1] = 0.0  # the last stretch of each text
+        self._passed: dict[tuple[int, float], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
 
     def pass_on(self, tokens: int, kept: float) -> None:
         """Let ``tokens`` pass, in which the task has stayed the same with the chance ``kept``."""
-        moving = self.weights * self.goes_on
-        moving *= 1.0 - (1.0 - 1.0 / STRETCH) ** tokens
-        self.weights -= moving
+        kept_here, moved, fresh = self._passing(tokens, kept)
+        moving = self.weights * moved
+        self.weights *= kept_here
         self.weights[1:] += moving[:-1]
-        self.weights += (1.0 - kept) * (self.start - self.weights)
+        self.weights += fresh
+
+    def _passing(self, tokens: int, kept: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of each stretch the share of its weight that stays and the share that moves on, and what begins anew."""
+        if (tokens, kept) not in self._passed:
+            moved = kept * (1.0 - (1.0 - 1.0 / STRETCH) ** tokens) * self.goes_on
+            self._passed[tokens, kept] = kept - moved, moved, (1.0 - kept) * self.start
+        return self._passed[tokens, kept]
 
     def saw(self, arm: int, chances: np.ndarray, otherwise: float) -> None:
         """Learn from a draft of one drafter.
@@ -64,18 +73,22 @@ class Likeness:
             chances: of what was seen of it, at each level of its acceptance, ``(levels,)``.
             otherwise: the chance by what it has shown itself.
         """
-        self.weights[:-1] *= self.levels[:, arm] @ chances
-        self.weights[-1] *= otherwise
+        found = self.levels[arm] @ chances
+        found[-1] = otherwise
+        self.weights *= found
         self.weights /= self.weights.sum()
 
     def saw_all(self, chances: np.ndarray, otherwise: np.ndarray) -> None:
         """Learn from an evaluation: likewise of all drafters, ``(N, levels)`` and ``(N,)``, up to a factor for each."""
-        found = np.append(np.vecdot(self.levels, chances), otherwise[None], axis=0)
-        logs = np.log(found).sum(axis=1)
+        found = np.vecdot(self.levels, chances[:, None])
+        found[:, -1] = otherwise
+        logs = np.log(found).sum(axis=0)
         self.weights *= np.exp(logs - logs.max())
         self.weights /= self.weights.sum()
 
     def belief(self, alone: np.ndarray) -> np.ndarray:
         """What to believe of each drafter's acceptance ``(N, levels)``; ``alone`` is that by what it has shown
         itself."""
-        return (self.weights[:-1] @ self.flat).reshape(alone.shape) + self.weights[-1] * alone
+        self.levels[:, -1] = alone
+        belief: np.ndarray = self.weights @ self.levels
+        return belief

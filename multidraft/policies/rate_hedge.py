@@ -107,6 +107,7 @@ class RateHedge(Policy):
         # By depth the chance that a draft is accepted so far, and the tokens that each length yields (levels, K); the
         # chance that as many tokens of a length are left when no more will be accepted (K, levels x K).
         self.accepted = levels ** np.arange(self.longest + 1)[:, None]
+        self.chances = self.accepted, self.accepted * self.refused  # of a draft, without a refused token and with one
         self.yields = 1.0 + self.accepted[1:].T.cumsum(axis=1)
         left = np.arange(self.longest)
         failing = np.tril(self.refused[:, None, None] * levels[:, None, None] ** (left[:, None] - left))
@@ -121,6 +122,8 @@ class RateHedge(Policy):
         self.whole, self.long_after = 0, LONG_AFTER
         self.probing, self.trying_long, self.paused = False, False, False
         self.readers: Sequence[int] = range(self.arm_count)
+        self.known = np.empty((self.arm_count, LEVELS, 2 * self.longest))
+        self.known[:, :, : self.longest] = self.yields
         self._read_costs()
         self.likeness: Likeness | None = None
         self._believe(np.full(self.arm_count, UNKNOWN))
@@ -168,8 +171,8 @@ class RateHedge(Policy):
         """What to believe of all drafters, the tokens that each length is expected to yield, and the seconds of its
         round before what has to be read, both ``(N, K)``."""
         self.expected = self.likeness.belief(self.belief) if self.likeness else self.belief
-        self.tokens = self.expected @ self.yields
-        self.drafting = (self.expected[:, None] @ self.known)[:, 0]
+        both = (self.expected[:, None] @ self.known)[:, 0]
+        self.tokens, self.drafting = both[:, : self.longest], both[:, self.longest :]
 
     def _believe(self, guess: np.ndarray) -> None:
         """Begin with a guess ``(N,)``: a Beta distribution, in log odds, by its counts of accepted and refused."""
@@ -199,11 +202,13 @@ class RateHedge(Policy):
         self._price()
 
     def _price(self) -> None:
-        """The seconds of rounds by drafter, were its acceptance known, and length, before what has to be read, ``(N,
-        levels, K)``; and seconds per token at the best length ``(N, levels)``."""
+        """By drafter, were its acceptance known, the tokens of a round of each length and its seconds, before what has
+        to be read, ``(N, levels, 2 K)``; and seconds per token at the best length ``(N, levels)``."""
         silent = self.silent[1] / (self.silent[0] + GUESS_TOKENS)
-        self.known = self.speaking + silent[:, None, None] * (self.plain - self.speaking)
-        self.known_pace = (self.known / self.yields).min(axis=2)
+        seconds = self.speaking + silent[:, None, None] * (self.plain - self.speaking)
+        self.known[:, :, self.longest :] = seconds
+        self.known_pace = (seconds / self.yields).min(axis=2)
+        self.fastest = float(self.known_pace.min())
 
     @property
     def resting(self) -> bool:
@@ -249,10 +254,13 @@ class RateHedge(Policy):
             return False  # in a batch that hardly drafts there is nothing to be saved
         fixed, per_token = self.evaluation
         horizon = min(HORIZON * self.elapsed, 1.0 / (self.rate * max(1.0 - self.settings.memory, 1e-9)))
-        if fixed > horizon or (self.evaluating > 0.0 and self.evaluating + fixed > self.settings.budget * self.elapsed):
+        most = horizon * (1.0 - self.rate * self.fastest)  # to be saved, were the best drafter known
+        if self.evaluating > 0.0:
+            most = min(most, self.settings.budget * self.elapsed - self.evaluating)
+        if fixed > most:
             return False
         cost = fixed + per_token * (self._mean_unread + self.emitted + emitted)
-        if self.evaluating > 0.0 and self.evaluating + cost > self.settings.budget * self.elapsed:
+        if cost > most:
             return False
         saved = np.vecdot(self.expected, np.maximum(1.0 - self.rate * self.known_pace, 0.0))
         if self.length:
@@ -309,13 +317,11 @@ class RateHedge(Policy):
             self.long_after *= RETRY_GROWTH
         elif length == self.longest:
             self.long_after = LONG_AFTER
-        self.silent[:, arm] += 1, not drafted
+        self.silent[0, arm] += 1.0
         if not drafted:
+            self.silent[1, arm] += 1.0
             self._price()
-        row = self.belief[arm]
-        chances = self.accepted[accepted]
-        if accepted < length:
-            chances = chances * self.refused
+        row, chances = self.belief[arm], self.chances[accepted < length][accepted]
         row *= chances
         chance = row.sum()
         row /= chance
