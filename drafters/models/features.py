@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
-from drafters.models.feeds import States
+from drafters.models.feeds import States, joined
 
 Read = Callable[[Sequence[int], Sequence[int]], torch.Tensor]
 """Hidden states ``(tokens, layers * hidden)`` of a text by a forward of its own: token ids, layers."""
@@ -27,12 +28,13 @@ class Features:
         self.read = read
         self.layers: tuple[int, ...] = ()
         self.ids: list[int] = []
-        self._rows = torch.empty(0, 0)
+        self._rows: Any = torch.empty(0, 0)
+        self._room = 0
         self._other: tuple[list[int], torch.Tensor] = ([], torch.empty(0, 0))
 
     def watch(self, layers: Sequence[int]) -> None:
         """Gather these layers too. What was gathered before is forgotten."""
-        self.layers = tuple(sorted({*self.layers, *layers}))
+        self.layers, self._room = tuple(sorted({*self.layers, *layers})), 0
         self.clear()
 
     def clear(self) -> None:
@@ -56,24 +58,25 @@ class Features:
         """
         start, count = len(self.ids), len(kept)
         places: slice | list[int] = slice(count) if kept[-1] == count - 1 else list(kept)
-        rows = [states[layer][places] for layer in self.layers]
-        width = sum(row.shape[1] for row in rows)
-        if start + count > len(self._rows) or width != self._rows.shape[1]:
-            # Room for twice as many, also of later texts: new memory takes longer to write to than that in use.
-            room = torch.as_tensor(rows[0]).new_empty(max(2 * (start + count), 256), width)
-            if start:  # before the first rows there is nothing, not even a width
-                room[:start] = self._rows[:start]
-            self._rows = room
-        if isinstance(rows[0], np.ndarray):
-            np.concatenate(rows, axis=-1, out=self._rows.numpy()[start : start + count])
-        else:
-            torch.cat([torch.as_tensor(row) for row in rows], dim=-1, out=self._rows[start : start + count])
+        rows: list[Any] = [states[layer][places] for layer in self.layers]
+        if start + count > self._room:
+            self._make_room(rows, start, start + count)
+        joined(rows, axis=-1, out=self._rows[start : start + count])
         self.ids.extend(ids[index] for index in kept)
+
+    def _make_room(self, rows: list[Any], start: int, end: int) -> None:
+        """Make room for twice as many, also of later texts: memory in use is written to faster than new one."""
+        self._room, width = max(2 * end, 256), sum(row.shape[1] for row in rows)
+        numpy = isinstance(rows[0], np.ndarray)
+        room = np.empty((self._room, width), rows[0].dtype) if numpy else rows[0].new_empty(self._room, width)
+        if start:  # before the first rows there is nothing, not even a width
+            room[:start] = self._rows[:start]
+        self._rows = room
 
     def of(self, context: Sequence[int], layers: Sequence[int]) -> torch.Tensor:
         """As of :class:`~drafters.base.FeatureSource`; a text other than the present context is read by itself."""
         known = list(context[:-1])
-        ids, rows = self.ids, self._rows
+        ids, rows = self.ids, torch.as_tensor(self._rows)
         if ids[: len(known)] != known:
             ids, rows = self._other
             if ids[: len(known)] != known:

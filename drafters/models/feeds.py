@@ -40,12 +40,19 @@ class DraftFeed(NamedTuple):
 
 
 States = torch.Tensor | np.ndarray
-"""Hidden states ``(T, hidden)``; on the CPU NumPy arrays may be lent, which are copied in a quarter of the time."""
+"""Hidden states ``(T, hidden)``; of ONNX Runtime as NumPy arrays, which are copied in a quarter of the time."""
+
+
+def joined(parts: Sequence[Any], axis: int = 0, out: Any = None) -> Any:
+    """``States`` put together, in memory of their own or in ``out``."""
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts, axis=axis, out=out)
+    return torch.cat(list(parts), dim=axis, out=out)
 
 
 class Answer(NamedTuple):
-    """Logits ``(last, V)``, hidden states by layer, and the most probable tokens where the model finds them itself: valid
-    until the next forward."""
+    """Logits ``(last, V)``, hidden states by layer, and, where the model finds them itself, the most probable tokens:
+    valid until the next forward."""
 
     logits: torch.Tensor
     hidden: Mapping[int, States]
@@ -128,7 +135,7 @@ class SlotDecoder:
             feed = Feed(self._slot.number, ids, start, rows, positions, mask, capture)
             found: Answer = answer(self.runs, feed, length, prompt=rows < length)
             hidden = found.hidden
-            self.captured = hidden if lend or not capture else {at: torch.as_tensor(hidden[at]).clone() for at in capture}
+            self.captured = hidden if lend or not capture else {layer: joined([hidden[layer]]) for layer in capture}
             self.likeliest = found.likeliest
             if into is None:
                 return found.logits if lend else found.logits.clone()
@@ -137,7 +144,7 @@ class SlotDecoder:
         for begin, end, wanted in pieces_of(0, length, rows):
             logits = self.forward(ids[begin:end], start + begin, last=wanted, capture=capture)
             pieces.append((logits, self.captured))
-        self.captured = {at: torch.cat([torch.as_tensor(hidden[at]) for _, hidden in pieces]) for at in capture}
+        self.captured = {layer: joined([hidden[layer] for _, hidden in pieces]) for layer in capture}
         self.likeliest = None
         whole = torch.cat([logits for logits, _ in pieces])[-rows:]
         return whole if into is None else into.copy_(whole)

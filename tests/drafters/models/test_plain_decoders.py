@@ -63,7 +63,7 @@ def test_hidden_states_are_those_of_the_library(case, decoder, close):
         decoder.forward(ids[begin:], begin, last=1, capture=capture)
         assert set(decoder.captured) == set(capture)
         for layer, states in decoder.captured.items():
-            close(states, whole.hidden_states[layer][0, begin:])
+            close(torch.as_tensor(states), whole.hidden_states[layer][0, begin:])
 
 
 @pytest.mark.parametrize("cached", [0, 3, 20, 300])
@@ -123,7 +123,7 @@ def test_the_window_is_held(runtime):
 def test_a_result_outlives_the_next_forward(runtime):
     decoder = tiny.RUNTIMES[runtime](tiny.llama(1))
     first = decoder.forward([3, 4], 0, capture=(1,))
-    states = decoder.captured[1]
+    states = torch.as_tensor(decoder.captured[1])
     before = first.clone(), states.clone()
     decoder.forward([5, 6], 0, capture=(1,))
     assert torch.equal(first, before[0]) and torch.equal(states, before[1])
