@@ -161,6 +161,8 @@ class CostMeter:
         self.plain, self.verify, self.evaluation = Line(), Line(), Line()
         shapes = range(drafters) if shapes is None else shapes
         self.shapes = [shapes.index(shape) for shape in shapes]  # by the first drafter that has it
+        self.firsts = sorted({*self.shapes})
+        self.places = [self.firsts.index(first) for first in self.shapes]
         steps, reads = ([Line(origin=origin) for _ in range(drafters)] for origin in (1.0, 0.0))
         self.steps, self.reads = ([lines[first] for first in self.shapes] for lines in (steps, reads))
         self.widths = [Line() for _ in range(drafters)]
@@ -225,25 +227,23 @@ class CostMeter:
         self.evaluation.clock(self.unread.mean, seconds)
         self.unread.evaluated()
 
-    @property
-    def _least(self) -> list[float]:
-        return [self.least[shape] for shape in self.shapes]
+    def _trust(self, shape: int) -> float:
+        """How far what was measured of drafts is trusted: less from round to round in which one might have been made. A
+        draft says again what it takes, or that it takes no less."""
+        weight = self.steps[shape].weight
+        faded = Line.MEMORY ** (self.rounds[0] - self.last[shape])
+        return max(faded * (weight + STALE) / (weight * faded + STALE), DOUBTED) if weight else 1.0
 
-    def _trust(self) -> np.ndarray:
-        """How far what was measured of each drafter's drafts is trusted ``(N,)``: less from round to round in which it
-        might have been played. A draft says again what it takes, or that it takes no less."""
-        weights = np.array([line.weight for line in self.steps])
-        faded = Line.MEMORY ** (self.rounds[0] - np.array([self.last[shape] for shape in self.shapes]))
-        trust = faded * (weights + STALE) / (weights * faded + STALE)
-        return np.where(weights > 0.0, np.maximum(trust, DOUBTED), 1.0)
+    def _drafting(self, shape: int) -> tuple[float, float]:
+        """Seconds per drafted token, and of beginning a draft."""
+        line, trust = self.steps[shape], self._trust(shape)
+        return (trust * line.per_unit, trust * line.fixed) if line.weight else (self.least[shape], 0.0)
 
-    def _catch_up(self) -> np.ndarray:
-        """Of drafters that have not read the mean of those that have; the first time that one read and drafted both
-        are taken to cost alike, per token."""
-        read = zip(self.reads, self._least, strict=True)
-        each = [line.proportional if line.weight else least for line, least in read]
-        known = [seconds for seconds in each if seconds]
-        return np.array([seconds or sum(known) / len(known) if known else 0.0 for seconds in each])
+    def _reading(self, shape: int) -> float:
+        """Seconds per token to read, 0 where unknown; the first time that one read and drafted both are taken to cost
+        alike, per token."""
+        line = self.reads[shape]
+        return line.proportional if line.weight else self.least[shape]
 
     def costs(self, length: int) -> Costs:
         """The present estimates, for drafts of up to ``length`` tokens."""
@@ -253,24 +253,25 @@ class CostMeter:
         verify = line.per_unit * np.arange(max(length, 2) + 1) + (line.fixed if share is None else share)
         if self.plain.weight and self.crowd.texts == 1:  # in a batch a single token goes no other way than several
             verify[0] = self.plain.mean
-        catch_up = self._catch_up()
+        measured = np.array([(self._reading(first), *self._drafting(first)) for first in self.firsts]).reshape(-1, 3)
+        catch_up, draft_step, draft_start = measured[self.places].T
+        if (known := catch_up > 0.0).any():  # of those that have not read, the mean of those that have
+            catch_up = np.where(known, catch_up, catch_up.sum() / known.sum())
         evaluation, reading = self.evaluation, self.evaluation.per_unit
         if catch_up.any():  # few evaluations tell little: together they take no longer to read than one after the other
             reading = min(reading, float(catch_up.sum()))
         evaluate = evaluation.mean - reading * evaluation.x / evaluation.weight if evaluation.weight else 0.0
         usual = sum(self.overran) / sum(self.chances) if any(self.chances) else 1.0
         overrun = [on / of if of else usual for on, of in zip(self.overran, self.chances, strict=True)]
-        steps = [line.per_unit if line.weight else least for line, least in zip(self.steps, self._least, strict=True)]
-        trust = self._trust()
         return Costs(
-            draft_step=np.array(steps) * trust,
+            draft_step=draft_step,
             catch_up=catch_up,
             verify=verify,
             evaluate=evaluate,
             evaluate_token=reading,
             overrun=np.array(overrun),
             width=np.array([line.mean if line.weight else 1.0 for line in self.widths]),
-            draft_start=np.array([line.fixed for line in self.steps]) * trust,
+            draft_start=draft_start,
             texts=self.crowd.texts,
             drafts=self.drafts,
         )

@@ -37,7 +37,7 @@ def test_costs_of_a_pair_by_hand():
     q, vain = policy.accepted[1], [1 - 0.5**m for m in range(K + 1)]
     drafted = [q**k * k + sum(q**a * (1 - q) * (a + vain[k - a]) for a in range(k)) for k in range(1, K + 1)]
     seconds = 1.2 + 0.5 * np.maximum(drafted, 1.0)
-    assert policy.known[1] == pytest.approx(seconds.T)
+    assert policy.known[1] == pytest.approx(np.hstack([policy.yields, seconds.T]))
     assert policy.drafting[1] == pytest.approx(seconds @ policy.belief[1])
     assert (policy.plain, policy.evaluation) == (1.0, (0.7, 0.01))
     assert policy.catch_up.tolist() == [0.01, 0.02]
