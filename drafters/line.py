@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 
-@dataclass
+@dataclass(slots=True)
 class Line:
     """``seconds = fixed + per_unit * units`` by least squares in which old measurements fade.
 

@@ -8,18 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic import Field
 
-from drafters.costs import Costs
 from drafters.traffic import Prior
 from multidraft.policies.base import NO_DRAFTER, Context, Feedback, Policy, register
 from multidraft.policies.likeness import Likeness
+from multidraft.policies.pair_costs import GUESS_TOKENS, Levels, PairCosts
 from multidraft.policies.settings import Start, WarmStart
 
 # What each of these numbers changes: python -m tests.perf.sensitivity; docs/policies.md has its table.
-LEVELS = 13
-"""Acceptances that are told apart, evenly spaced in their log odds from 0.018 to 0.982: a matter of resolution only."""
-GUESS_TOKENS = 4.0
-"""How many tokens' worth of evidence a guess about a drafter counts: the start's of its acceptance, which is of such
-prompts and not of this one, and that it drafts at all."""
 HORIZON = 8.0
 """Up to how many times as much text as there has been is taken to follow: in all of it an evaluation pays."""
 LUCK = 0.05
@@ -32,7 +27,7 @@ UNKNOWN = 0.6
 """Guess of a drafter's acceptance where nothing is known, as in ``drafters.traffic``: it should be tried."""
 SPAN = 32
 """Positions that are evaluated at most. Whatever is older tells little of what comes next, and costs as much."""
-REFRESH = 8
+REFRESH = 16
 """Every so many rounds costs are read anew, as they change slowly, and where no draft pays it looks for one."""
 LONG_AFTER = 2
 """So many drafts in turn that were accepted whole, and shorter than the longest, call for a longest one: without long
@@ -68,9 +63,11 @@ class RateHedge(Policy):
     has to read first is spread over as many rounds as there have been. ``D_k`` is how many of ``k`` tokens are drafted:
     as many as are accepted, and those beyond, geometric for drafters that end their drafts when unsure. So to try one
     that may know nothing is cheap where it notices. Where a drafter has nothing to say, a round takes as long as one
-    without a draft. In a batch verification is cheaper, since texts share what
-    it takes whatever they do, so drafts have to be the better. Of renewals with rewards the best has the largest ratio
-    of the means (Ross 1996, 3.6).
+    without a draft. In a batch verification is cheaper, since texts share what it takes whatever they do, so drafts
+    have to be the better. Of renewals with rewards the best has the largest ratio of the means (Ross 1996, 3.6).
+
+    *Staying.* A round in which the pair yields what was expected of it is no reason to choose another: it is played
+    again, and what it has shown is learnt together with the next round, up to the next reading of costs.
 
     *Evaluations.* Each round tells about the drafter that was played, for nothing. All are evaluated together when that
     is worth its time: what one of them would save on average by being better than the present choice (the value of
@@ -100,30 +97,19 @@ class RateHedge(Policy):
 
     def reset(self) -> None:
         self.longest = self.context.draft_length
-        odds = np.exp(np.linspace(-4.0, 4.0, LEVELS))
-        levels = odds / (1.0 + odds)
-        self.refused = 1.0 - levels
-        self.log_chances = np.log([levels, self.refused])
-        # By depth the chance that a draft is accepted so far, and the tokens that each length yields (levels, K); the
-        # chance that as many tokens of a length are left when no more will be accepted (K, levels x K).
-        self.accepted = levels ** np.arange(self.longest + 1)[:, None]
-        self.chances = self.accepted, self.accepted * self.refused  # of a draft, without a refused token and with one
-        self.yields = 1.0 + self.accepted[1:].T.cumsum(axis=1)
-        left = np.arange(self.longest)
-        failing = np.tril(self.refused[:, None, None] * levels[:, None, None] ** (left[:, None] - left))
-        self.failing = failing.reshape(-1, self.longest).T
+        self.levels = Levels(self.longest)
+        self.pairs = PairCosts(self.arm_count, self.levels)
         luck = np.random.default_rng([self.seed, zlib.crc32(self.context.prompt.encode(errors="replace"))])
         self.luck = 1.0 + LUCK * luck.random((self.arm_count, 1))
         self.unread = np.zeros(self.arm_count)
-        self.silent = np.zeros((2, self.arm_count))  # fading: drafts asked for, and those without a token
         self.arm, self.length, self.rate, self.seconds = 0, 0, 0.0, 0.0
         self.elapsed, self.evaluating, self.emitted, self.written = 0.0, 0.0, 0, 0
         self.undrafted, self.wakes, self.retry_after = 0, 0, 0
         self.whole, self.long_after = 0, LONG_AFTER
+        self.seen: np.ndarray | None = None
+        self.stays, self.chosen = False, 0
         self.probing, self.trying_long, self.paused = False, False, False
         self.readers: Sequence[int] = range(self.arm_count)
-        self.known = np.empty((self.arm_count, LEVELS, 2 * self.longest))
-        self.known[:, :, : self.longest] = self.yields
         self._read_costs()
         self.likeness: Likeness | None = None
         self._believe(np.full(self.arm_count, UNKNOWN))
@@ -158,7 +144,7 @@ class RateHedge(Policy):
     def expect(self, prior: Prior) -> None:
         super().expect(prior)
         if prior.texts:
-            self.likeness = Likeness(prior, self.log_chances)
+            self.likeness = Likeness(prior, self.levels.log_chances)
             self._conclude()
             self._choose_readers()
 
@@ -171,44 +157,21 @@ class RateHedge(Policy):
         """What to believe of all drafters, the tokens that each length is expected to yield, and the seconds of its
         round before what has to be read, both ``(N, K)``."""
         self.expected = self.likeness.belief(self.belief) if self.likeness else self.belief
-        both = (self.expected[:, None] @ self.known)[:, 0]
+        both = (self.expected[:, None] @ self.pairs.known)[:, 0]
         self.tokens, self.drafting = both[:, : self.longest], both[:, self.longest :]
 
     def _believe(self, guess: np.ndarray) -> None:
         """Begin with a guess ``(N,)``: a Beta distribution, in log odds, by its counts of accepted and refused."""
         counts = GUESS_TOKENS * np.array([guess, 1.0 - guess]).T
-        weights = np.exp(counts @ self.log_chances)
+        weights = np.exp(counts @ self.levels.log_chances)
         self.belief = weights / weights.sum(axis=1, keepdims=True)
         self.typical = self.belief.copy()
         self._conclude()
 
     def _read_costs(self) -> None:
-        """Take over the present costs; where nothing is measured yet a drafted token costs a tenth of a target step."""
-        known = self.context.costs.costs(self.longest) if self.context.costs else None
-        self.alone = known is None or known.texts == 1
-        if known is None or not known.verify[0] > 0:
-            known = Costs.uniform(self.arm_count, self.longest, step=0.1, verify=1.0)
-        self.catch_up, self.plain = known.catch_up, float(known.verify[0])
-        self.evaluation = (known.evaluate, known.evaluate_token)
-        # A round takes so long, and so much more for each drafted token, by the drafter as by the target.
-        each = float(known.verify[-1] - known.verify[1]) / max(len(known.verify) - 2, 1)
-        width = 1.0 if known.width is None else known.width
-        fixed = float(known.verify[1]) - each + (0.0 if known.draft_start is None else known.draft_start)
-        go_on = np.ones(self.arm_count) if known.overrun is None else known.overrun
-        vain = (go_on[:, None] ** np.arange(1, self.longest + 1)).cumsum(axis=1)
-        drafted = self.yields - 1.0 + (vain @ self.failing).reshape(-1, *self.yields.shape)
-        per_token = (known.draft_step + width * each)[:, None, None]
-        self.speaking = np.reshape(fixed, (-1, 1, 1)) + per_token * np.maximum(drafted, 1.0)
-        self._price()
-
-    def _price(self) -> None:
-        """By drafter, were its acceptance known, the tokens of a round of each length and its seconds, before what has
-        to be read, ``(N, levels, 2 K)``; and seconds per token at the best length ``(N, levels)``."""
-        silent = self.silent[1] / (self.silent[0] + GUESS_TOKENS)
-        seconds = self.speaking + silent[:, None, None] * (self.plain - self.speaking)
-        self.known[:, :, self.longest :] = seconds
-        self.known_pace = (seconds / self.yields).min(axis=2)
-        self.fastest = float(self.known_pace.min())
+        self.refresh = self.t - self.t % REFRESH + REFRESH
+        self.pairs.read(self.context.costs)
+        self.alone, self.plain = self.pairs.alone, self.pairs.plain
 
     @property
     def resting(self) -> bool:
@@ -230,7 +193,9 @@ class RateHedge(Policy):
         if self.resting:
             self.seconds = self.plain
             return NO_DRAFTER
-        seconds = self.drafting + (self.catch_up * self.unread / max(self.t, 1))[:, None]
+        if self.stays:
+            return self.arm
+        seconds = self.drafting + (self.pairs.catch_up * self.unread / max(self.t, 1))[:, None]
         rates = self.tokens / seconds
         arm, column = divmod(int((rates * self.luck).argmax()), self.longest)
         self.rate = float(rates[arm, column])
@@ -242,19 +207,20 @@ class RateHedge(Policy):
         self.trying_long = self.alone and column + 1 < self.longest and self.whole >= self.long_after
         if self.trying_long or (self.probing and self.t):
             column = self.longest - 1
-        self.arm, self.length, self.seconds = arm, column + 1, float(seconds[arm, column])
+        self.arm, self.seconds = arm, float(seconds[arm, column])
+        self.chosen = self.length = column + 1
         return arm
 
     def draft_length(self, limit: int) -> int:
-        self.length = min(self.length, limit)  # a draft that the end of the output cuts is not refused there
+        self.length = min(self.chosen, limit)  # a draft that the end of the output cuts is not refused there
         return self.length
 
     def wants_evaluation(self, emitted: int) -> bool:
-        if self.resting or self.arm_count == 1 or (self.length == 0 and not self.alone):
+        if self.resting or self.arm_count == 1 or self._as_expected(emitted) or (self.length == 0 and not self.alone):
             return False  # in a batch that hardly drafts there is nothing to be saved
-        fixed, per_token = self.evaluation
+        fixed, per_token = self.pairs.evaluation
         horizon = min(HORIZON * self.elapsed, 1.0 / (self.rate * max(1.0 - self.settings.memory, 1e-9)))
-        most = horizon * (1.0 - self.rate * self.fastest)  # to be saved, were the best drafter known
+        most = horizon * (1.0 - self.rate * self.pairs.fastest)  # to be saved, were the best drafter known
         if self.evaluating > 0.0:
             most = min(most, self.settings.budget * self.elapsed - self.evaluating)
         if fixed > most:
@@ -262,10 +228,14 @@ class RateHedge(Policy):
         cost = fixed + per_token * (self._mean_unread + self.emitted + emitted)
         if cost > most:
             return False
-        saved = np.vecdot(self.expected, np.maximum(1.0 - self.rate * self.known_pace, 0.0))
+        saved = np.vecdot(self.expected, np.maximum(1.0 - self.rate * self.pairs.pace, 0.0))
         if self.length:
             saved[self.arm] = 0.0
         return float(saved.max()) * horizon > cost
+
+    def _as_expected(self, emitted: int) -> bool:
+        """Whether a round with a draft that was no mere try has yielded what was expected of it."""
+        return self.length > 0 and not (self.probing or self.trying_long) and emitted >= self.rate * self.seconds
 
     @property
     def evaluation_span(self) -> int:
@@ -283,16 +253,22 @@ class RateHedge(Policy):
         if self.resting:
             self.undrafted += not self.paused
             return
+        arm, length = feedback.arm, feedback.draft_length
+        if arm != NO_DRAFTER and length:
+            self._count_draft(arm, feedback.drafted, feedback.accepted, length)
+            due = self.t >= self.refresh or (self.whole >= self.long_after and length < self.longest)
+            self.stays = feedback.gamma is None and not due and self._as_expected(feedback.emitted)
+            if self.stays:
+                return
         kept = self.settings.memory**self.emitted
         self.belief += (1.0 - kept) * (self.typical - self.belief)
         if self.likeness:
             self.likeness.pass_on(self.emitted, kept)
-        self.silent *= kept
+        self.pairs.silent *= kept
         self.unread += self.emitted
         emitted, self.emitted = self.emitted, 0
-        arm, length = feedback.arm, feedback.draft_length
-        if arm != NO_DRAFTER and length:
-            self._count_draft(arm, feedback.drafted, feedback.accepted, length)
+        if self.seen is not None:
+            self._learn(arm, self.seen)
             self.unread[arm] = 1.0
         self.undrafted = self.undrafted + 1 if arm == NO_DRAFTER else 0
         if not rested:
@@ -306,32 +282,36 @@ class RateHedge(Policy):
             self._evaluated(feedback.gamma)
         self.written += emitted
         self.typical += emitted / (GUESS_TOKENS + self.written) * (self.belief - self.typical)
-        if self.t % REFRESH == 0 or self.probing or self.trying_long or rested:
+        if self.t >= self.refresh or self.probing or self.trying_long or rested:
             self._read_costs()
         self._conclude()
 
     def _count_draft(self, arm: int, drafted: int, accepted: int, length: int) -> None:
-        """Count a draft; one that ended before the ``length`` asked for counts as refused there."""
+        """Count a draft: it is learnt with those that follow it at once. One that ended before the ``length`` asked for
+        counts as refused there."""
         self.whole = self.whole + 1 if accepted == length and not self.trying_long else 0
         if self.trying_long:
             self.long_after *= RETRY_GROWTH
         elif length == self.longest:
             self.long_after = LONG_AFTER
-        self.silent[0, arm] += 1.0
-        if not drafted:
-            self.silent[1, arm] += 1.0
-            self._price()
-        row, chances = self.belief[arm], self.chances[accepted < length][accepted]
+        self.pairs.drafted(arm, drafted)
+        chances = self.levels.chances[accepted < length][accepted]
+        self.seen = chances if self.seen is None else self.seen * chances
+
+    def _learn(self, arm: int, chances: np.ndarray) -> None:
+        """Take over what was seen of a drafter: its chances at each level of acceptance ``(levels,)``."""
+        row = self.belief[arm]
         row *= chances
         chance = row.sum()
         row /= chance
         if self.likeness:
             self.likeness.saw(arm, chances, chance)
+        self.seen = None
 
     def _evaluated(self, gamma: np.ndarray) -> None:
         """Count what each drafter would have had accepted, had it drafted at the evaluated positions, one draft after
         the other: γ ``(m, K, N)``. Where acceptance has a chance, how deep a draft has come has a distribution."""
-        fixed, per_token = self.evaluation
+        fixed, per_token = self.pairs.evaluation
         self.evaluating += fixed + per_token * self._mean_unread
         accepted, depths = np.empty((len(gamma), self.arm_count)), np.zeros((self.longest, self.arm_count))
         depths[0] = 1.0
@@ -341,7 +321,7 @@ class RateHedge(Policy):
             depths[1:] = reached[:-1]
             depths[0] = 1.0 - accepted[position] + reached[-1]
         fading = self.settings.memory ** np.arange(len(gamma) - 1.0, -1.0, -1.0)
-        counts = np.array([fading @ accepted, fading @ (1.0 - accepted)]).T @ self.log_chances
+        counts = np.array([fading @ accepted, fading @ (1.0 - accepted)]).T @ self.levels.log_chances
         chances = np.exp(counts - counts.max(axis=1, keepdims=True))
         self.belief *= chances
         sums = self.belief.sum(axis=1)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from drafters import traffic
 from multidraft.bench.table import markdown
-from multidraft.policies import likeness, rate_hedge
+from multidraft.policies import likeness, pair_costs, rate_hedge
 from multidraft.replay.machine_costs import MachineCosts
 from multidraft.replay.recorded import Recorded, Route, of_newest_bench, recorded_texts, route_of, with_costs
 from multidraft.replay.stream import as_traffic
@@ -33,7 +33,7 @@ CONSTANTS: Mapping[str, tuple[float, float]] = {
     "READERS": (0.1, 0.5),
     "UNKNOWN": (0.5, 0.7),
     "SPAN": (16, 64),
-    "REFRESH": (4, 16),
+    "REFRESH": (8, 32),
     "LONG_AFTER": (1, 4),
     "RETRY_GROWTH": (2, 8),
     "ALONE": (0.1, 1.0),
@@ -50,7 +50,7 @@ STARTS = ("cold", "traffic")
 @contextmanager
 def changed(name: str, value: float) -> Iterator[None]:
     """With another value of a constant of ``rate-hedge`` and of what it begins with."""
-    holders = [module for module in (rate_hedge, likeness, traffic) if hasattr(module, name)]
+    holders = [module for module in (rate_hedge, pair_costs, likeness, traffic) if hasattr(module, name)]
     usual = getattr(holders[0], name)
     for module in holders:
         setattr(module, name, value)

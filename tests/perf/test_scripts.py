@@ -15,7 +15,7 @@ from drafters.card import load_card
 from drafters.checkpoints.loading import tokenizer_of
 from drafters.costs import Costs
 from drafters.retrieval.datastore import build_datastore
-from multidraft.policies import POLICIES, likeness, rate_hedge
+from multidraft.policies import POLICIES, likeness, pair_costs, rate_hedge
 from multidraft.replay.recorded import Recorded
 from multidraft.ui.tabs.dashboard.views import CHARTS
 from storage import queries, ranking
@@ -126,7 +126,7 @@ def test_sensitivity() -> None:
     assert usual == rate_hedge.SPAN and usual not in sensitivity.CONSTANTS["SPAN"]
     for name in sensitivity.SETTINGS:
         assert name in rate_hedge.RateHedge.Settings.model_fields
-    held = {**vars(rate_hedge), **vars(likeness)} | {
+    held = {**vars(rate_hedge), **vars(pair_costs), **vars(likeness)} | {
         name: getattr(traffic, name) for name in ("SIMILAR", "ROUTED", "ALIKE")
     }
     numbers = {name for name, value in held.items() if name.isupper() and isinstance(value, int | float)}

@@ -11,6 +11,8 @@ import pytest
 
 from drafters.costs import Costs
 from multidraft.policies import NO_DRAFTER, Context, Feedback, make_policy, rate_hedge
+from multidraft.policies.pair_costs import Levels
+from multidraft.policies.rate_hedge import REFRESH
 from tests.multidraft.policies.test_rate_hedge import K, no_luck, policy_with, tell  # noqa: F401
 
 STEADY = Costs(np.full(3, 0.1), np.zeros(3), np.ones(K + 1), evaluate=0.7, evaluate_token=0.01)
@@ -24,56 +26,14 @@ def played(policy, arm=0, accepted=1, drafted=K, gamma=None):
     policy.update(Feedback(arm, drafted, accepted, accepted + 1, K if arm != NO_DRAFTER else 0, gamma=gamma))
 
 
-def test_costs_of_a_pair_by_hand():
-    """Each drafted token costs its step and, with its width, a share of the verification, which starts at 1.3 - 0.1."""
-    costs = Costs(
-        np.array([0.1, 0.2]), np.array([0.01, 0.02]), np.array([1.0, 1.3, 1.4, 1.5, 1.6]), 0.7, 0.01,
-        overrun=np.array([1.0, 0.5]), width=np.array([1.0, 3.0]), draft_start=np.array([0.05, 0.0]),
-    )  # fmt: skip
-    policy = policy_with(costs)
-    assert policy.drafting[0] == pytest.approx([1.25 + 0.2 * drafted for drafted in (1, 2, 3, 4)])
-    # At each level q of acceptance: of k tokens a are accepted with the chance q^a (1 - q), or q^k, and then follow
-    # 1/2 + 1/4 ... in vain, as far as there is room.
-    q, vain = policy.accepted[1], [1 - 0.5**m for m in range(K + 1)]
-    drafted = [q**k * k + sum(q**a * (1 - q) * (a + vain[k - a]) for a in range(k)) for k in range(1, K + 1)]
-    seconds = 1.2 + 0.5 * np.maximum(drafted, 1.0)
-    assert policy.known[1] == pytest.approx(np.hstack([policy.yields, seconds.T]))
-    assert policy.drafting[1] == pytest.approx(seconds @ policy.belief[1])
-    assert (policy.plain, policy.evaluation) == (1.0, (0.7, 0.01))
-    assert policy.catch_up.tolist() == [0.01, 0.02]
-    # Were it known that one token in two is accepted (level 6 of 13): 1.5 tokens, 1.75, 1.875 or 1.9375.
-    best = min(seconds[k, 6] / tokens for k, tokens in enumerate((1.5, 1.75, 1.875, 1.9375)))
-    assert policy.known_pace[:, 6] == pytest.approx([1.65 / 1.75, best])
-
-
-@pytest.mark.parametrize("costs", [None, Costs(np.zeros(2), np.zeros(2), np.zeros(K + 1))])
-def test_while_nothing_is_measured_a_drafted_token_costs_a_tenth_of_a_step(costs):
-    policy = policy_with(costs)
-    assert policy.drafting == pytest.approx(np.tile([1.1, 1.2, 1.3, 1.4], (2, 1)))
-    assert policy.plain == 1.0 and policy.evaluation == (0.0, 0.0)
-
-
-@pytest.mark.parametrize(
-    ("verify", "drafting"),
-    [
-        ([1.0, 1.3], [1.4]),  # drafts of one token tell no slope
-        ([1.0, 1.3, 1.5], [1.4, 1.7]),
-        ([0.006, 0.008, 0.009, 0.01, 0.011], [0.108, 0.209, 0.31, 0.411]),
-    ],
-)
-def test_costs_of_chains_of_any_length_in_any_unit(verify, drafting):
-    policy = make_policy("rate-hedge", 1)
-    policy.begin(Context(draft_length=len(drafting), costs=Costs(np.array([0.1]), np.zeros(1), np.array(verify))))
-    assert policy.drafting[0].tolist() == pytest.approx(drafting) and policy.plain == verify[0]
-
-
 def test_the_best_pair_is_remembered_with_its_rate_and_time():
     policy = made()
     assert policy.select() == 0
     tokens = policy.tokens[0].tolist()
     assert (policy.length, policy.seconds) == (4, pytest.approx(1.4)) and policy.rate == pytest.approx(tokens[3] / 1.4)
     played(policy)
-    assert policy.elapsed == pytest.approx(1.4) and policy.draft_length(2) == policy.length == 2
+    assert policy.elapsed == pytest.approx(1.4)
+    assert policy.draft_length(2) == policy.length == 2 and policy.draft_length(9) == 4, "only that draft is cut"
     assert policy.uses_costs and policy.uses_gamma
 
 
@@ -132,7 +92,7 @@ def test_in_a_batch_it_looks_less_and_less_often_whether_drafts_pay():
         looked += [] if policy.resting else [t]
         assert policy.select() == NO_DRAFTER
         played(policy, NO_DRAFTER, 0, 0)
-    assert looked == [0, 8, 18, 38, 78]
+    assert looked == [0, 16, 34, 70]
 
 
 def test_only_drafters_that_the_start_trusts_read_the_prompt_at_once():
@@ -155,17 +115,17 @@ def test_where_drafts_do_not_pay_it_looks_no_more_often_than_it_reads_costs():
     """What was emitted meanwhile counts then."""
     policy = made(spec="rate-hedge:memory=0.9", costs=replace(STEADY, draft_step=np.full(3, 9.0), texts=2))
     policy.belief[:] = first = np.eye(13)[[0, 0, 0]]
-    policy.silent[:] = 1.0
+    policy.pairs.silent[:] = 1.0
     start = policy.typical.copy()
     believed = 0.9 * first + 0.1 * start
-    for t in range(1, 8):
+    for t in range(1, 16):
         assert policy.select() == NO_DRAFTER
         played(policy, NO_DRAFTER, 0, 0)
         assert policy.resting and policy.undrafted == t and policy.unread.max() == 1
         assert policy.belief == pytest.approx(believed)
     played(policy, NO_DRAFTER, 0, 0)
-    assert not policy.resting and policy.silent == pytest.approx(0.9**8) and policy.unread.tolist() == [8] * 3
-    assert policy.belief == pytest.approx(0.9**7 * believed + (1 - 0.9**7) * (4 * start + believed) / 5)
+    assert not policy.resting and policy.pairs.silent == pytest.approx(0.9**16) and policy.unread.tolist() == [16] * 3
+    assert policy.belief == pytest.approx(0.9**15 * believed + (1 - 0.9**15) * (4 * start + believed) / 5)
 
 
 def test_the_others_fall_behind():
@@ -194,7 +154,7 @@ def test_a_warm_start_is_believed_within_limits_and_who_promises_to_be_fast_read
     policy.begin(Context(draft_length=K, previous=guess))
     assert list(policy.readers) == list(policy.candidates()) == readers
     assert policy.tokens[:, 0].tolist() == pytest.approx([1 + value for value in believed], abs=0.07)
-    assert policy.belief.argmax(axis=1).tolist() == [abs(policy.accepted[1] - value).argmin() for value in believed]
+    assert policy.belief.argmax(axis=1).tolist() == [abs(LEVELS - value).argmin() for value in believed]
     policy.begin(Context(draft_length=K))
     assert list(policy.candidates()) == [0, 1, 2], "nothing is known"
 
@@ -207,7 +167,7 @@ def test_a_single_drafter_is_never_evaluated():
     policy = policy_with(replace(STEADY, draft_step=np.full(1, 0.1), catch_up=np.zeros(1)), 1)
     policy.select()
     policy.elapsed = 1e6
-    assert not policy.wants_evaluation(3)
+    assert not policy.wants_evaluation(2)
 
 
 def worth(policy):
@@ -217,28 +177,28 @@ def worth(policy):
     return max(float(np.dot(policy.expected[arm], saved)) for arm in (1, 2))
 
 
-LEVELS = make_policy("rate-hedge", 1).accepted[1]
+LEVELS = Levels(1).accepted[1]
 
 
 @pytest.mark.parametrize(
     ("state", "cost", "share"),
     [
-        ({}, 0.73, 1.0),
-        ({"emitted": 4}, 0.77, 1.0),  # in rounds at which it looked at nothing
-        ({"expected": np.eye(13)[[6, 7, 12]]}, 0.73, 1.0),
-        ({"evaluating": 1.0}, 1.73, 0.03),  # all but the first keep within the budget
-        ({"expected": np.eye(13)[[6, 1, 1]]}, 0.73, 0.0),  # none can be better
-        ({"rate": 9.0}, 0.73, 0.0),
+        ({}, 0.72, 1.0),
+        ({"emitted": 4}, 0.76, 1.0),  # in rounds at which it looked at nothing
+        ({"expected": np.eye(13)[[6, 7, 12]]}, 0.72, 1.0),
+        ({"evaluating": 1.0}, 1.72, 0.03),  # all but the first keep within the budget
+        ({"expected": np.eye(13)[[6, 1, 1]]}, 0.72, 0.0),  # none can be better
+        ({"rate": 9.0}, 0.72, 0.0),
     ],
 )
 def test_an_evaluation_has_to_be_worth_its_time(state, cost, share):
-    """It costs 0.7 and 0.01 for each of three tokens."""
+    """It costs 0.7 and 0.01 for each of two tokens, which are less than was expected of the pair."""
 
     def asked(elapsed):
         policy = made()
         policy.select()
         vars(policy).update(state, elapsed=elapsed)
-        return policy, policy.wants_evaluation(3)
+        return policy, policy.wants_evaluation(2)
 
     gain = share if share < 1.0 else 8 * worth(asked(1.0)[0])  # in eight times the text that there has been
     if not gain:
@@ -254,7 +214,7 @@ def test_what_is_found_out_is_of_use_until_the_next_change():
         policy = made(spec=f"rate-hedge:memory={memory}")
         policy.select()
         policy.elapsed = 1e6
-        asked.append(policy.wants_evaluation(3))
+        asked.append(policy.wants_evaluation(2))
     assert asked == [False, True]
 
 
@@ -277,7 +237,7 @@ class Changing:
         return STEADY
 
 
-def test_every_8_rounds_costs_are_read():
+def test_every_16_rounds_costs_are_read():
     costs = Changing()
     policy = made(costs=costs)
     read = []
@@ -285,7 +245,43 @@ def test_every_8_rounds_costs_are_read():
         before = costs.read
         played(policy)
         read += [round_] if costs.read > before else []
-    assert read == [8, 16, 24, 32] and policy.t == 32
+    assert read == [16, 32] and policy.t == 32
+
+
+def test_a_pair_that_yields_what_was_expected_is_played_again_and_what_it_showed_is_learnt_with_the_next_round():
+    policy, other = made(spec="rate-hedge:memory=1"), made(spec="rate-hedge:memory=1")
+    policy.pairs.silent[:] = other.pairs.silent[:] = 0.0
+    assert policy.select() == 0 and policy.draft_length(K) == K
+    before, policy.luck[:] = policy.tokens.copy(), [[0.01], [1.0], [1.0]]
+    assert policy.rate * policy.seconds == pytest.approx(before[0, -1]) and 2 < before[0, -1] < 3
+    played(policy, accepted=2)
+    assert policy.stays and (policy.tokens == before).all() and policy.elapsed == policy.seconds
+    assert policy.select() == 0 and policy.draft_length(2) == 2, "another would be chosen"
+    played(policy, accepted=1)
+    assert not policy.stays and policy.select() == 1
+    for accepted in (2, 1):  # the same with a choice in each round
+        other.update(Feedback(0, K, accepted, accepted + 1, K))
+    assert policy.belief == pytest.approx(other.belief) and policy.unread == pytest.approx(other.unread)
+
+
+@pytest.mark.parametrize("of", ["a try", "an evaluation", "the time to read costs", "the call for a longest draft"])
+def test_no_pair_stays_in_spite_of(of):
+    policy = made()
+    assert policy.select() == 0 and policy.draft_length(K) == K
+    policy.probing = of == "a try"
+    policy.t += (REFRESH - 1) * (of == "the time to read costs")
+    policy.whole = 2 * (of == "the call for a longest draft")
+    accepted = length = 3 if policy.whole else K
+    played = Feedback(0, length, accepted, accepted + 1, length)
+    policy.update(replace(played, gamma=np.ones((1, K, 3))) if of == "an evaluation" else played)
+    assert not policy.stays
+
+
+def test_while_a_pair_stays_nothing_is_evaluated():
+    policy = made()
+    assert policy.select() == 0 and policy.draft_length(K) == K
+    policy.elapsed = 1e9
+    assert policy.wants_evaluation(1) and not policy.wants_evaluation(4)
 
 
 def test_what_was_played_is_estimated_at_once():
@@ -299,7 +295,7 @@ def test_a_round_that_drafted_nothing_tells_of_no_drafter():
     policy = made()
     start = policy.belief.copy()
     played(policy, NO_DRAFTER, 0, 0)
-    assert policy.belief == pytest.approx(start) and not policy.silent.any()
+    assert policy.belief == pytest.approx(start) and not policy.pairs.silent.any()
     policy.update(Feedback(0, 0, 0, 1, 0))  # no room for a draft
     assert policy.unread.max() + policy.emitted == 2 and policy.belief == pytest.approx(start)
 
@@ -309,8 +305,8 @@ def test_a_drafter_that_has_nothing_to_say_costs_no_more_than_no_draft():
     policy = made(spec="rate-hedge:memory=1")
     played(policy, drafted=0, accepted=0)
     played(policy, drafted=K, accepted=1)
-    assert policy.silent.T.tolist() == [[2, 1], [0, 0], [0, 0]]
-    policy._price()
+    assert policy.pairs.silent.T.tolist() == [[2, 1], [0, 0], [0, 0]]
+    policy.pairs._price()
     policy._conclude()
     always = [1.1, 1.2, 1.3, 1.4]
     assert policy.drafting[0] == pytest.approx([(5 * seconds + 1.0) / 6 for seconds in always])
