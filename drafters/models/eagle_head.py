@@ -16,16 +16,19 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from drafters.base import FeatureSource, common_prefix
 from drafters.checkpoints.eagle import HeadShape
 from drafters.models.attention import Attention, RMSNorm, rotation_table
+from drafters.models.drafting import Likeliest
 from drafters.models.head_graph import HeadLayer, HeadWeights
 from drafters.models.onnx_head import OnnxHead, unsupported
 from drafters.sampling import likeliest
 
 
 class Made(NamedTuple):
-    """What a head makes of pairs: states ``(T, hidden)`` for the next step, and logits ``(n, V)`` of the last ones."""
+    """What a head makes of pairs: states ``(T, hidden)`` for the next step, and logits ``(n, V)`` of the last ones with
+    the most probable tokens of the target, where it finds them itself."""
 
     hidden: torch.Tensor
     logits: torch.Tensor
+    likeliest: Likeliest | None = None
 
 
 class EagleHead:
@@ -56,8 +59,6 @@ class EagleHead:
         self.embedding = weights.get("embed_tokens.weight", borrowed)
         self.attention = Attention(config.num_attention_heads, config.num_key_value_heads, shape.head_size)
         self.norm = RMSNorm(float(config.rms_norm_eps), self.device)
-        self.fused_norm = weights.get("input_norm.weight")
-        self.fc_norms = [weights[f"fc_norm.{i}.weight"] for i in range(len(shape.layers))] if shape.fc_norm else []
         lent = target.get_output_embeddings()
         output = weights.get("lm_head.weight", lent.weight.detach())
         self.vocab_size = len(output)
@@ -69,6 +70,8 @@ class EagleHead:
             self.embedding,
             weights["fc.weight"],
             weights.get("fc.bias"),
+            weights.get("input_norm.weight"),
+            [weights[f"fc_norm.{i}.weight"] for i in range(len(shape.layers))] if shape.fc_norm else [],
             [_layer(weights, f"layers.{index}.") for index in range(config.num_hidden_layers)],
             weights.get("norm.weight"),
             output,
@@ -115,11 +118,12 @@ class EagleHead:
             return Made(torch.empty(0, self.shape.config.hidden_size), torch.empty(0, self.vocab_size))
         keep = max(min(common_prefix(self.cached, context) - 1, pairs - last), 0)
         features = source.features(context, self.shape.layers)[keep:]
-        ids = torch.tensor(context[keep + 1 :], device=self.device)
+        ids = context[keep + 1 :]
+        last = min(last, len(ids))
         self.cached = []  # a forward that fails leaves the cache in an undefined state
-        made = self.step(ids, self.fuse(features), keep, last=min(last, len(ids)))
+        made = self.first_step(ids, features, keep, last)
         self.cached = list(context)
-        return Made(made.hidden[-last:], made.logits)
+        return made
 
     def _make_room(self, positions: int) -> None:
         """Caches and rotations for so many positions, and as many again: a head knows no limit of its own."""
@@ -134,18 +138,25 @@ class EagleHead:
             half = self.shape.head_size // 2
             self.onnx.use(self.caches, self.cos[:, 0, :half], self.sin[:, 0, half:])
 
+    def first_step(self, ids: Sequence[int], features: torch.Tensor, start: int, last: int) -> Made:
+        """Run pairs of tokens with hidden states of the target, ``(T, layers * target size)``; what it makes of the
+        last ``last`` of them."""
+        if self.onnx is not None:
+            self._make_room(start + len(ids))
+            return Made(*self.onnx.read(ids, features, start, last))
+        made = self.step(torch.tensor(ids, device=self.device), self.fuse(features), start, last=last)
+        return Made(made.hidden[-last:], made.logits)
+
     @torch.inference_mode()
     def fuse(self, features: torch.Tensor) -> torch.Tensor:
         """Hidden states of the target ``(T, layers * target size)`` as the head's own ``(T, hidden)`` (EAGLE-3)."""
         if self.shape.generation == 1:
             return features
-        if self.fused_norm is not None:
-            features = self.norm(features, self.fused_norm)
-        if self.fc_norms:
-            parts = features.chunk(len(self.fc_norms), dim=-1)
-            features = torch.cat(
-                [self.norm(part, norm) for part, norm in zip(parts, self.fc_norms, strict=True)], dim=-1
-            )
+        if self.weights.fused_norm is not None:
+            features = self.norm(features, self.weights.fused_norm)
+        if norms := self.weights.fc_norms:
+            parts = zip(features.chunk(len(norms), dim=-1), norms, strict=True)
+            features = torch.cat([self.norm(part, norm) for part, norm in parts], dim=-1)
         return functional.linear(features, self.weights.fc)
 
     @torch.inference_mode()
@@ -221,8 +232,12 @@ class EagleHead:
                 return tokens + more[0], rows + more[1]
             if tokens:
                 made = self.step(torch.tensor(tokens[-1:], device=self.device), made.hidden, start + len(tokens) - 1)
-            best, chance = likeliest(made.logits[0])
-            tokens.append(best if self.to_target is None else int(self.to_target[best]))
+            if made.likeliest:
+                best, chance = int(made.likeliest[0][0]), float(made.likeliest[1][0])
+            else:
+                best, chance = likeliest(made.logits[0])
+                best = best if self.to_target is None else int(self.to_target[best])
+            tokens.append(best)
             rows += [made.logits] if with_logits else []
             sure += chance
         return tokens, rows

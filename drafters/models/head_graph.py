@@ -1,4 +1,4 @@
-"""The step of an EAGLE head as an ONNX graph for ONNX Runtime."""
+"""What an EAGLE head computes, as ONNX graphs for ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ class HeadWeights:
     Attributes:
         embedding: ``(vocabulary, hidden)``.
         fc, fc_bias: what fuses its inputs: embedding and state (EAGLE-1), or the target's states (EAGLE-3).
+        fused_norm, fc_norms: of the target's states, all together or each layer's by itself, before they are fused.
         output: ``(tokens that it can propose, hidden)``.
         to_target: target's token id of each token that it can propose; ``None`` where they are the same.
     """
@@ -42,11 +43,35 @@ class HeadWeights:
     embedding: torch.Tensor
     fc: torch.Tensor
     fc_bias: torch.Tensor | None
+    fused_norm: torch.Tensor | None
+    fc_norms: Sequence[torch.Tensor]
     layers: Sequence[HeadLayer]
     final_norm: torch.Tensor | None
     output: torch.Tensor
     output_bias: torch.Tensor | None
     to_target: torch.Tensor | None
+
+
+class FuseGraph(Graph):
+    """The target's hidden states as those of an EAGLE-3 head: ``features`` (1, T, layers * target size) become
+    ``hidden`` (1, T, hidden)."""
+
+    def __init__(self, shape: HeadShape, weights: HeadWeights):
+        super().__init__()
+        (hidden, width), epsilon, x = weights.fc.shape, float(shape.config.rms_norm_eps), "features"
+        if weights.fused_norm is not None:
+            x, _ = self.norm(x, None, weights.fused_norm, epsilon)
+        if weights.fc_norms:
+            parts = self.ops("Split", [x], len(weights.fc_norms), axis=-1, num_outputs=len(weights.fc_norms))
+            normed = [
+                self.norm(part, None, norm, epsilon)[0] for part, norm in zip(parts, weights.fc_norms, strict=True)
+            ]
+            x = self.op("Concat", *normed, axis=-1)
+        self.linear(x, weights.fc, into="hidden")
+        inputs, outputs = (
+            value(name, np.float32, [1, "T", size]) for name, size in (("features", width), ("hidden", hidden))
+        )
+        self.proto = self.build("fuse", [inputs], [outputs])
 
 
 class HeadGraph(Graph):

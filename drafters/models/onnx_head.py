@@ -12,8 +12,9 @@ import onnxruntime
 import torch
 
 from drafters.checkpoints.eagle import HeadShape
+from drafters.models.drafting import Likeliest
 from drafters.models.graph import unsupported_heads
-from drafters.models.head_graph import HeadGraph, HeadWeights
+from drafters.models.head_graph import FuseGraph, HeadGraph, HeadWeights
 from drafters.models.onnx_session import HELD_TOKENS, Array, Held, bind, run_options, session_of
 
 
@@ -29,7 +30,9 @@ class _Buffers:
     """Inputs and outputs of steps of one shape, bound once and used in place."""
 
     binding: onnxruntime.IOBinding
+    fusing: onnxruntime.IOBinding | None
     inputs: dict[str, np.ndarray]
+    features: np.ndarray
     hidden: torch.Tensor
     made: torch.Tensor
     logits: torch.Tensor
@@ -48,6 +51,9 @@ class OnnxHead:
     def __init__(self, shape: HeadShape, weights: HeadWeights):
         self._graph = HeadGraph(shape, weights)  # lives as long as the session, which reads its weights
         self._session = session_of(self._graph)
+        self._fuse_graph = FuseGraph(shape, weights) if shape.generation == 3 else None
+        self._fuse = session_of(self._fuse_graph) if self._fuse_graph else None
+        self._width = weights.fc.shape[1]
         self._size, self._vocab_size = int(shape.config.hidden_size), len(weights.output)
         self._caches: dict[str, torch.Tensor] = {}
         self._rotation: dict[str, np.ndarray] = {}
@@ -73,6 +79,30 @@ class OnnxHead:
         }
         self._rotation = {"cos": cos.contiguous().numpy(), "sin": sin.contiguous().numpy()}
         self._buffers = Held()
+
+    def read(
+        self, ids: Sequence[int], features: torch.Tensor, start: int, last: int
+    ) -> tuple[torch.Tensor, torch.Tensor, Likeliest]:
+        """What it makes of pairs of tokens with hidden states of the target, the last ``last`` of them: states, logits
+        and the most probable tokens of the target with the logarithms of their chances.
+
+        Args:
+            features: of the target ``(T, layers * target size)``.
+            start: how many cached pairs precede them.
+        """
+        length = len(ids)
+        buffers = self._held(length, last, masked=False, fused=self._fuse is not None)
+        inputs = buffers.inputs
+        inputs["ids"][0], inputs["past"][0] = ids, start + length - 1
+        inputs["positions"][0] = range(start, start + length)
+        if self._fuse is None:
+            buffers.hidden[0].copy_(features)
+        else:
+            buffers.features[0] = features.numpy()
+            self._fuse.run_with_iobinding(buffers.fusing, run_options(length))
+        self._session.run_with_iobinding(buffers.binding, run_options(length))
+        likeliest = buffers.tokens[0].copy(), buffers.chances[0].copy()
+        return buffers.made[0, -last:].clone(), buffers.logits[0].clone(), likeliest
 
     def step(
         self,
@@ -123,10 +153,10 @@ class OnnxHead:
                 sure += float(buffers.chances[0, 0])
         return tokens, rows
 
-    def _held(self, length: int, rows: int, *, masked: bool, chained: bool = False) -> _Buffers:
+    def _held(self, length: int, rows: int, *, masked: bool, chained: bool = False, fused: bool = False) -> _Buffers:
         """Buffers for ``length`` pairs and the logits of the last ``rows``; trees have biases of their own, and a chain
-        writes what it makes of a pair where it reads the next."""
-        key = length, rows, masked, chained
+        writes what it makes of a pair where it reads the next; pairs may be fused of the target's states first."""
+        key = length, rows, masked, chained, fused
         if found := self._buffers.get(key):
             return found
         room = next(iter(self._caches.values())).shape[2]
@@ -149,7 +179,10 @@ class OnnxHead:
         outputs |= {f"new_{name}": cache for name, cache in self._caches.items()}
         read: dict[str, Array] = {**inputs, "hidden": hidden, **self._caches}
         binding = bind(self._session, read, outputs)
-        buffers = _Buffers(binding, inputs, hidden, made, logits, tokens, chances)
+        fusing, features = None, np.empty((1, length if fused else 0, self._width), np.float32)
+        if fused and self._fuse:
+            fusing = bind(self._fuse, {"features": features}, {"hidden": hidden})
+        buffers = _Buffers(binding, fusing, inputs, features, hidden, made, logits, tokens, chances)
         if length <= HELD_TOKENS:
             self._buffers.put(key, buffers)
         return buffers

@@ -177,8 +177,8 @@ def test_chain_and_tree_share_a_head_and_what_it_has_read(pool):
     for drafter in (chain, tree):
         drafter.prepare(text[:4])
         alone[drafter.name] = [drafter.propose(text[:n], 4, GREEDY, generator) for n in range(4, len(text))]
-    fed, step = [], chain.head.step
-    chain.head.step = lambda ids, *args, **more: fed.append(len(ids)) or step(ids, *args, **more)
+    fed, step = [], chain.head.first_step
+    chain.head.first_step = lambda ids, *args, **more: fed.append(len(ids)) or step(ids, *args, **more)
     try:
         pool.prepare(prompt := text[:4], [pool.drafters.index(chain), pool.drafters.index(tree)])
         assert fed == [3, 1], "pairs of the prompt: all of them once, the last one again"
@@ -190,9 +190,9 @@ def test_chain_and_tree_share_a_head_and_what_it_has_read(pool):
                 fed.clear()
                 found, expected = drafter.propose(text[:n], 4, GREEDY, generator), alone[drafter.name][n - 4]
                 assert (found.tokens, found.parents) == (expected.tokens, expected.parents)
-                assert fed[0] == 1, "the pair of the last token; all others are cached"
+                assert fed == [1], "the pair of the last token; all others are cached"
     finally:
-        del chain.head.step
+        del chain.head.first_step
 
 
 def test_twins_of_drafters_that_share_a_head_share_its_twin(pool):
