@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from drafters.models.feeds import States, joined
+from drafters.models.feeds import States, joined, tensor_of
 
 Read = Callable[[Sequence[int], Sequence[int]], torch.Tensor]
 """Hidden states ``(tokens, layers * hidden)`` of a text by a forward of its own: token ids, layers."""
@@ -76,7 +76,7 @@ class Features:
     def of(self, context: Sequence[int], layers: Sequence[int]) -> torch.Tensor:
         """As of :class:`~drafters.base.FeatureSource`; a text other than the present context is read by itself."""
         known = list(context[:-1])
-        ids, rows = self.ids, torch.as_tensor(self._rows)
+        ids, rows = self.ids, self._rows
         if ids[: len(known)] != known:
             ids, rows = self._other
             if ids[: len(known)] != known:
@@ -85,5 +85,6 @@ class Features:
         width = rows.shape[1] // max(len(self.layers), 1)
         places = [self.layers.index(layer) for layer in layers]
         if places == list(range(places[0], places[0] + len(places))):
-            return rows[: len(known), places[0] * width : (places[-1] + 1) * width]
-        return torch.cat([rows[: len(known), place * width : (place + 1) * width] for place in places], dim=-1)
+            return tensor_of(rows[: len(known), places[0] * width : (places[-1] + 1) * width])
+        parts = [rows[: len(known), place * width : (place + 1) * width] for place in places]
+        return tensor_of(joined(parts, axis=-1))

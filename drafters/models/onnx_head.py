@@ -33,11 +33,15 @@ class _Buffers:
     fusing: onnxruntime.IOBinding | None
     inputs: dict[str, np.ndarray]
     features: np.ndarray
-    hidden: torch.Tensor
-    made: torch.Tensor
-    logits: torch.Tensor
+    hidden: np.ndarray
+    made: np.ndarray
+    logits: np.ndarray
     tokens: np.ndarray
     chances: np.ndarray
+
+
+def _copied(array: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(array.copy())
 
 
 class OnnxHead:
@@ -96,13 +100,13 @@ class OnnxHead:
         inputs["ids"][0], inputs["past"][0] = ids, start + length - 1
         inputs["positions"][0] = range(start, start + length)
         if self._fuse is None:
-            buffers.hidden[0].copy_(features)
+            buffers.hidden[0] = features.numpy()
         else:
             buffers.features[0] = features.numpy()
             self._fuse.run_with_iobinding(buffers.fusing, run_options(length))
         self._session.run_with_iobinding(buffers.binding, run_options(length))
         likeliest = buffers.tokens[0].copy(), buffers.chances[0].copy()
-        return buffers.made[0, -last:].clone(), buffers.logits[0].clone(), likeliest
+        return _copied(buffers.made[0, -last:]), _copied(buffers.logits[0]), likeliest
 
     def step(
         self,
@@ -119,11 +123,11 @@ class OnnxHead:
         inputs = buffers.inputs
         inputs["ids"][0], inputs["past"][0] = ids.numpy(), start + length - 1
         inputs["positions"][0] = range(start, start + length) if positions is None else positions.numpy()
-        buffers.hidden[0].copy_(hidden)
+        buffers.hidden[0] = hidden.numpy()
         if mask is not None:
             inputs["bias"][0, 0, :, : start + length] = np.where(mask.numpy(), np.float32(0), -np.inf)
         self._session.run_with_iobinding(buffers.binding, run_options(length))
-        return buffers.made[0].clone(), buffers.logits[0].clone()
+        return _copied(buffers.made[0]), _copied(buffers.logits[0])
 
     def draft(
         self, hidden: torch.Tensor, token: int, start: int, length: int, log_confidence: float, with_logits: bool
@@ -141,14 +145,14 @@ class OnnxHead:
         run, binding, inputs = self._session.run_with_iobinding, buffers.binding, buffers.inputs
         past, position, doubts = inputs["past"], inputs["positions"][0], log_confidence > -math.inf
         inputs["ids"][0, 0] = token
-        buffers.hidden[0].copy_(hidden)
+        buffers.hidden[0] = hidden.numpy()
         tokens, rows, sure = list[int](), list[torch.Tensor](), 0.0
         while len(tokens) < length and sure >= log_confidence:
             past[0] = position[0] = start + len(tokens)
             run(binding)
             tokens.append(int(buffers.tokens[0, 0]))
             if with_logits:
-                rows.append(buffers.logits[0].clone())
+                rows.append(_copied(buffers.logits[0]))
             if doubts:
                 sure += float(buffers.chances[0, 0])
         return tokens, rows
@@ -171,9 +175,9 @@ class OnnxHead:
             "bias": np.zeros((1, 1, length, room), np.float32),
             **self._rotation,
         }
-        hidden, tokens = torch.empty(1, length, self._size), ids if chained else np.empty((1, rows), np.int64)
-        made = hidden if chained else torch.empty(1, length, self._size)
-        logits = torch.empty(1, rows, self._vocab_size)
+        hidden = np.empty((1, length, self._size), np.float32)
+        made, tokens = (hidden, ids) if chained else (np.empty_like(hidden), np.empty((1, rows), np.int64))
+        logits = np.empty((1, rows, self._vocab_size), np.float32)
         chances = np.empty((1, rows), np.float32)
         outputs: dict[str, Array] = {"made": made, "logits": logits, "tokens": tokens, "chances": chances}
         outputs |= {f"new_{name}": cache for name, cache in self._caches.items()}

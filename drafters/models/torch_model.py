@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from drafters.hardware import sent
 from drafters.models.attention import rotation_table
 from drafters.models.cuda_graph import Graphs, Replayed
-from drafters.models.feeds import Answer, DraftFeed, Feed
+from drafters.models.feeds import Answer, DraftFeed, Feed, tensor_of
 from drafters.models.torch_layers import Cache, Fed, Tree, run
 from drafters.models.torch_weights import Weights, weights_of
 from drafters.models.triton_layers import kernels_for
@@ -297,7 +297,7 @@ class TorchModel:
 
     @staticmethod
     def _copied(found: Answer) -> Answer:
-        hidden = {layer: torch.as_tensor(states).clone() for layer, states in found.hidden.items()}
+        hidden = {layer: tensor_of(states).clone() for layer, states in found.hidden.items()}
         return Answer(found.logits.clone(), hidden)
 
 
