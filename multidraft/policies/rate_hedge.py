@@ -27,7 +27,7 @@ UNKNOWN = 0.6
 """Guess of a drafter's acceptance where nothing is known, as in ``drafters.traffic``: it should be tried."""
 SPAN = 32
 """Positions that are evaluated at most. Whatever is older tells little of what comes next, and costs as much."""
-REFRESH = 16
+REFRESH = 8
 """Every so many rounds costs are read anew, as they change slowly, and where no draft pays it looks for one."""
 LONG_AFTER = 2
 """So many drafts in turn that were accepted whole, and shorter than the longest, call for a longest one: without long

@@ -33,7 +33,7 @@ CONSTANTS: Mapping[str, tuple[float, float]] = {
     "READERS": (0.1, 0.5),
     "UNKNOWN": (0.5, 0.7),
     "SPAN": (16, 64),
-    "REFRESH": (8, 32),
+    "REFRESH": (4, 16),
     "LONG_AFTER": (1, 4),
     "RETRY_GROWTH": (2, 8),
     "ALONE": (0.1, 1.0),

@@ -92,7 +92,7 @@ def test_in_a_batch_it_looks_less_and_less_often_whether_drafts_pay():
         looked += [] if policy.resting else [t]
         assert policy.select() == NO_DRAFTER
         played(policy, NO_DRAFTER, 0, 0)
-    assert looked == [0, 16, 34, 70]
+    assert looked == [0, 8, 18, 38, 78]
 
 
 def test_only_drafters_that_the_start_trusts_read_the_prompt_at_once():
@@ -118,14 +118,14 @@ def test_where_drafts_do_not_pay_it_looks_no_more_often_than_it_reads_costs():
     policy.pairs.silent[:] = 1.0
     start = policy.typical.copy()
     believed = 0.9 * first + 0.1 * start
-    for t in range(1, 16):
+    for t in range(1, 8):
         assert policy.select() == NO_DRAFTER
         played(policy, NO_DRAFTER, 0, 0)
         assert policy.resting and policy.undrafted == t and policy.unread.max() == 1
         assert policy.belief == pytest.approx(believed)
     played(policy, NO_DRAFTER, 0, 0)
-    assert not policy.resting and policy.pairs.silent == pytest.approx(0.9**16) and policy.unread.tolist() == [16] * 3
-    assert policy.belief == pytest.approx(0.9**15 * believed + (1 - 0.9**15) * (4 * start + believed) / 5)
+    assert not policy.resting and policy.pairs.silent == pytest.approx(0.9**8) and policy.unread.tolist() == [8] * 3
+    assert policy.belief == pytest.approx(0.9**7 * believed + (1 - 0.9**7) * (4 * start + believed) / 5)
 
 
 def test_the_others_fall_behind():
@@ -237,7 +237,7 @@ class Changing:
         return STEADY
 
 
-def test_every_16_rounds_costs_are_read():
+def test_every_8_rounds_costs_are_read():
     costs = Changing()
     policy = made(costs=costs)
     read = []
@@ -245,7 +245,7 @@ def test_every_16_rounds_costs_are_read():
         before = costs.read
         played(policy)
         read += [round_] if costs.read > before else []
-    assert read == [16, 32] and policy.t == 32
+    assert read == [8, 16, 24, 32] and policy.t == 32
 
 
 def test_a_pair_that_yields_what_was_expected_is_played_again_and_what_it_showed_is_learnt_with_the_next_round():
