@@ -108,7 +108,7 @@ def _settled(live: Advice, best: Option, other: Option) -> str:
     """How many more prompts would tell the two apart."""
     needed, against = best.times_as_fast(other).prompts_to_settle, f"`{best.spec}` against `{other.spec}`"
     if needed is None or needed > MOST_PROMPTS:
-        return f"More than {MOST_PROMPTS:,} prompts would be needed to settle {against}: either will do."
+        return f"More than {MOST_PROMPTS:,} prompts would be needed to settle {against}, so it makes little difference."
     more = count(max(round(needed) - live.prompts, 1), "more prompt")
     return f"About {more} would settle {against} (95 % level, 80 % power)."
 

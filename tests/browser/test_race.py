@@ -148,6 +148,8 @@ def test_the_prompt_of_play_comes_along(page: Page) -> None:
     expect(page.locator("#race-lane-4 input")).to_have_value("EXP3Spec · exp3spec")
     page.locator("#race-settings > button").click()
     expect(page.locator("#race-max-new-tokens input[type=number]")).to_have_value("77")
+    expect(page).to_have_url(re.compile("race=[0-9a-f]"))
+    expect(page.locator("#race-stage .md-lane")).to_have_count(4)
 
 
 def test_bad_input_keeps_the_replay(page: Page) -> None:

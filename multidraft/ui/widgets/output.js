@@ -118,7 +118,8 @@ function showNext() {
 }
 
 function tellPace() {
-  title.textContent = slowed ? `Slow motion: it took ${(took / 1000).toFixed(2)} s` : "Rounds";
+  const motion = ended ? `Slow motion: it took ${(took / 1000).toFixed(2)} s` : "Slow motion";
+  title.textContent = slowed ? motion : "Rounds";
 }
 
 function showAll() {
@@ -138,6 +139,7 @@ function end() {
 
 document.addEventListener("md-ended", () => {
   ended = true;
+  tellPace();
   if (timer === null) end();
 });
 

@@ -134,7 +134,7 @@ def _end_html(run: BatchJob) -> Markup:
     most = count(run.params.max_new_tokens, "token")
     at_once = f", {run.texts_at_once} texts at once" if run.texts_at_once > 1 else ""
     about = f"{count(len(run.items), 'prompt')}, {count(len(run.policies), 'policy')}, at most {most} each{at_once}."
-    suite = f"Suite {run.suite.name}" if run.suite else "Batch"
+    suite = f"Suite “{run.suite.name}”" if run.suite else "Batch"
     return message_html(kind, f"{', '.join(parts)}. {suite} on pool {run.pool}: {about}")
 
 
