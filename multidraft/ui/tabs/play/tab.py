@@ -154,7 +154,7 @@ class Play(controls.PromptTab):
         )
 
     def sends_to(self, race: Sequence[gr.components.Component]) -> None:
-        """Have the button *Race this prompt* open *Race*, and run it with prompt, policy and settings in these fields."""
+        """Have *Race this prompt* open *Race*, and run it with prompt, policy and settings in these fields."""
         asked = [self.turns, self.prompt, self.policy, *self.settings]
         self.race.click(_asked_last, asked, [*race], **QUICK).then(
             None, js="() => { document.querySelector('#race-run').click(); }", **PRIVATE
