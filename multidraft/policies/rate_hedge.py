@@ -106,7 +106,7 @@ class RateHedge(Policy):
         self.elapsed, self.evaluating, self.emitted, self.written = 0.0, 0.0, 0, 0
         self.undrafted, self.wakes, self.retry_after = 0, 0, 0
         self.whole, self.long_after = 0, LONG_AFTER
-        self.seen: np.ndarray | None = None
+        self.seen: tuple[int, np.ndarray] | None = None
         self.stays, self.chosen = False, 0
         self.probing, self.trying_long, self.paused = False, False, False
         self.readers: Sequence[int] = range(self.arm_count)
@@ -253,7 +253,7 @@ class RateHedge(Policy):
         if self.resting:
             self.undrafted += not self.paused
             return
-        arm, length = feedback.arm, feedback.draft_length
+        arm, length, self.stays = feedback.arm, feedback.draft_length, False
         if arm != NO_DRAFTER and length:
             self._count_draft(arm, feedback.drafted, feedback.accepted, length)
             due = self.t >= self.refresh or (self.whole >= self.long_after and length < self.longest)
@@ -268,8 +268,7 @@ class RateHedge(Policy):
         self.unread += self.emitted
         emitted, self.emitted = self.emitted, 0
         if self.seen is not None:
-            self._learn(arm, self.seen)
-            self.unread[arm] = 1.0
+            self._learn(*self.seen)
         self.undrafted = self.undrafted + 1 if arm == NO_DRAFTER else 0
         if not rested:
             next_refresh = self.t - self.t % REFRESH + REFRESH
@@ -296,7 +295,7 @@ class RateHedge(Policy):
             self.long_after = LONG_AFTER
         self.pairs.drafted(arm, drafted)
         chances = self.levels.chances[accepted < length][accepted]
-        self.seen = chances if self.seen is None else self.seen * chances
+        self.seen = arm, chances if self.seen is None else self.seen[1] * chances
 
     def _learn(self, arm: int, chances: np.ndarray) -> None:
         """Take over what was seen of a drafter: its chances at each level of acceptance ``(levels,)``."""
@@ -307,6 +306,7 @@ class RateHedge(Policy):
         if self.likeness:
             self.likeness.saw(arm, chances, chance)
         self.seen = None
+        self.unread[arm] = 1.0
 
     def _evaluated(self, gamma: np.ndarray) -> None:
         """Count what each drafter would have had accepted, had it drafted at the evaluated positions, one draft after

@@ -264,6 +264,20 @@ def test_a_pair_that_yields_what_was_expected_is_played_again_and_what_it_showed
     assert policy.belief == pytest.approx(other.belief) and policy.unread == pytest.approx(other.unread)
 
 
+def test_what_a_pair_showed_is_its_own_where_the_next_draft_could_not_be_verified():
+    policy = made(spec="rate-hedge:memory=1")
+    assert policy.select() == 0 and policy.draft_length(K) == K
+    before = policy.belief.copy()
+    played(policy, accepted=K)
+    assert policy.stays and policy.select() == 0
+    played(policy, NO_DRAFTER, 0, 0)
+    assert (
+        not policy.stays
+        and policy.belief[1:] == pytest.approx(before[1:])
+        and policy.belief[0] != pytest.approx(before[0])
+    )
+
+
 @pytest.mark.parametrize("of", ["a try", "an evaluation", "the time to read costs", "the call for a longest draft"])
 def test_no_pair_stays_in_spite_of(of):
     policy = made()
