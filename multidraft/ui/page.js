@@ -1,8 +1,8 @@
 // What holds for the whole page, whichever tab is open. Runs once, when the title is there, behind the scripts whose
 // functions the handlers of other components call.
 
-Object.assign(window, { address, openTab, goToTab, copied, copyLink, keepFilters, openRuns, travel, checkDays, linkedRun, focusRun,
-  leaveRun, focusTravelled, chooseTwo, stepThrough, stepThroughText });
+Object.assign(window, { address, openTab, goToTab, startRace, copied, copyLink, keepFilters, openRuns, travel, checkDays,
+  linkedRun, focusRun, leaveRun, focusTravelled, chooseTwo, stepThrough, stepThroughText });
 
 const OPENED_MS = 10_000; // after which the first tab is shown in any case
 

@@ -67,6 +67,13 @@ function goToTab(name) {
   tabs().find((tab) => nameOf(tab) === name)?.click();
 }
 
+// Starts a race, as soon as its tab is there.
+function startRace() {
+  const run = document.querySelector("#race-run");
+  if (run) run.click();
+  else setTimeout(startRace, 50);
+}
+
 // What the address has to say so that it opens Play, the first tab: nothing, unless it names a batch as well.
 function firstTab() {
   return new URLSearchParams(location.search).has("batch") ? "play" : null;
