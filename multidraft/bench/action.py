@@ -12,6 +12,7 @@ from drafters.hardware import format_bytes
 from multidraft.bench.suites import suite_names
 from multidraft.bench.table import count, percent
 from multidraft.policies import parse_spec
+from multidraft.policies.static import Fixed
 from multidraft.replay.advice import FAR_OFF, PLAIN, Advice
 from multidraft.replay.options import Option
 from multidraft.replay.recorded import replayed_as
@@ -189,7 +190,9 @@ def untried(advice: Advice) -> Untried | None:
 
 def not_run(live: Advice, spec: str) -> str:
     """That a policy was replayed only; and of which that ran it is a variant, if it is one."""
-    ran = next((option.spec for option in live.options if parse_spec(option.spec)[0] == parse_spec(spec)[0]), None)
+    name = parse_spec(spec)[0]
+    alike = () if name == Fixed.name else live.options  # of another drafter a policy is another
+    ran = next((option.spec for option in alike if parse_spec(option.spec)[0] == name), None)
     return f"a variant of `{ran}` that was replayed, not run" if ran else "which was not run"
 
 

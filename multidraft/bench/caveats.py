@@ -17,6 +17,7 @@ def caveats(advice: Advice) -> list[str]:
     ran = advice.measured or advice
     found = (
         advice.warning,
+        _looping(ran),
         _noisy(ran),
         unequal_starts([option.spec for option in ran.options]),
         _cut(ran),
@@ -24,6 +25,17 @@ def caveats(advice: Advice) -> list[str]:
         _left_out(advice),
     )
     return list(filter(None, found))
+
+
+def _looping(ran: Advice) -> str:
+    """Where one answer in ten or more is of no use as a sample of the traffic."""
+    if not ran.looping or 10 * ran.looping < ran.prompts:
+        return ""
+    return (
+        f"The answers to {ran.looping} of {ran.prompts} prompts end by saying the same over and over. Any drafter "
+        "guesses such text, so speed-ups here say little of answers that make sense: leave such prompts out, or take a model "
+        "that can answer them."
+    )
 
 
 def _noisy(ran: Advice) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 
 from drafters.errors import UserError
 from multidraft.bench.baseline import BASELINE
+from multidraft.bench.loops import loops
 from multidraft.bench.summary import Row, compared
 from multidraft.replay.advice import Advice, Live, usable
 from multidraft.replay.options import Option
@@ -63,6 +64,7 @@ def of_rows(rows: Sequence[Row], draft_length: int) -> Advice:
         "apart": at_different_times(means[0]),
         "repeated": {spec: prompts for spec, prompts in again.items() if prompts},
         "cut": len({row.prompt for row in chosen if row.status == "completed"}),
+        "looping": len({row.prompt for row in chosen if loops(row.output)}),
         "noisy": (sum(too_noisy(row.speedup_uncertainty) for row in chosen), len(chosen)),
     }
     return Advice.of(plain_option, [option(spec) for spec in policies], **known)

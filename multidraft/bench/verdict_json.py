@@ -42,6 +42,7 @@ def as_json(advice: Advice) -> dict[str, Any]:
             "replay_request_errors": advice.request_errors,
             "prompts_seen_before": judged.repeated,
             "answers_cut": judged.cut,
+            "answers_that_loop": judged.looping,
             "withheld": withheld(advice) or None,
             "prompts": advice.prompts,
             "texts": advice.texts,

@@ -68,6 +68,7 @@ class Advice:
         repeated: of the policies that began with what past queries had taught, on how many of the prompts that was
             learnt from the very prompt; those of none are left out.
         cut: prompts whose answer was cut at the most tokens that were asked for.
+        looping: prompts with an answer that ends in a loop.
         noisy: how many of the measured runs are too noisy for a speed-up of their own (``storage.figures.TOO_NOISY``),
             and of how many.
         texts: how many were replayed; 0 where runs were measured instead.
@@ -90,6 +91,7 @@ class Advice:
     dropped: Mapping[str, float] = field(default_factory=dict)
     repeated: Mapping[str, int] = field(default_factory=dict)
     cut: int = 0
+    looping: int = 0
     noisy: tuple[int, int] = (0, 0)
     texts: int = 0
     short: int = 0

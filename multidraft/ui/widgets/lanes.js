@@ -64,7 +64,7 @@ function makeLane(data, index) {
   }
   const steps = data.rounds.map((round) => ({ kind: round.kind, ...round.step }));
   const open = node.querySelector(".md-step-open");
-  open.ariaLabel = `Step through a round of lane ${index + 1}`;
+  open.ariaLabel = `${open.textContent}: step through one of lane ${index + 1}`;
   open.disabled = !steps.length;
   open.addEventListener("click", () => { // at the round that is shown, once it has ended at the first with a draft
     const shown = lanes[index].shown - 1, ended = shown === steps.length - 1;

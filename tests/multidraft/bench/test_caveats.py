@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from multidraft.bench.caveats import caveats
+from multidraft.bench.loops import loops
 from multidraft.bench.measured import of_rows
 from multidraft.bench.summary import Row
 
@@ -29,3 +30,27 @@ def test_policies_of_other_versions_have_no_start_that_is_known() -> None:
     rows = [replace(row(prompt, 0.05), policy=spec) for prompt in range(8) for spec in ("ucb", "rate-hedge", "of-old")]
     (found,) = caveats(of_rows(rows, 6))
     assert "`ucb` cold" in found and "of-old" not in found
+
+
+SENSE = (
+    "We know: 4 shelves with 41 books each, 44 books lent out, 3 equal boxes for the rest. Step 1: 4 * 41 = 164 books. "
+)
+SENSE += (
+    "Step 2: 164 - 44 = 120 books are left on the shelves. Step 3: 120 / 3 = 40. So the answer is 40 books in each box."
+)
+
+
+def test_answers_that_end_in_a_loop() -> None:
+    assert not loops(SENSE) and not loops("") and not loops("no " * 30), "too short to tell"
+    assert loops(SENSE + "tr " * 200) and loops("The bus takes 4 hours and 30 minutes. " * 12)
+
+
+@pytest.mark.parametrize(("looping", "said"), [(0, False), (1, True), (3, True)])
+def test_answers_that_loop_are_named_where_they_are_a_tenth(looping: int, said: bool) -> None:
+    rows = [replace(row(n, 0.05), output="tr " * 200 if n < looping else SENSE) for n in range(10)]
+    found = caveats(of_rows(rows, 6))
+    assert [
+        f"The answers to {looping} of 10 prompts end by saying the same over and over" in line for line in found
+    ] == ([True] * said)
+    more = [replace(row(n, 0.05), output=SENSE) for n in range(10, 31)]
+    assert bool(caveats(of_rows(rows[:3] + more, 6))) == (looping == 3), "of 24"

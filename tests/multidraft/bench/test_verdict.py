@@ -323,6 +323,7 @@ def test_it_tells_which_policies_had_learnt_from_the_very_prompts():
         for line in sentences(found)
     )
     assert as_json(found)["prompts_seen_before"] == {"ucb": 6} and as_json(found)["answers_cut"] == 6
+    assert as_json(found)["answers_that_loop"] == 0
     assert any("seen before" in line for line in sentences(found.measured))
     new = replace(found, measured=of_rows([replace(each, repeated=False) for each in rows], 6))
     assert not any("seen before" in line for line in sentences(new))

@@ -39,7 +39,7 @@ from storage.queries import seconds_per_run
 
 DEFAULT_SUITE = "pocket"
 DEFAULT_POLICIES = [DEFAULT_POLICY, "ucb"]
-DEFAULT_LENGTH = 128
+DEFAULT_LENGTH = 256
 """Tokens of an answer at most: with much fewer, most answers are cut, and the verdict is one on their beginnings."""
 
 _IDLE = message_html(

@@ -97,7 +97,9 @@ def takes_html(prompts: int, policies: int, seconds: float, at_most: bool = Fals
         return markup.caption_html(f"{runs}.")
     time = time_left(seconds).removesuffix(" left")
     if at_most:
-        return markup.caption_html(f"{runs}: at most {time}, by autoregressive decoding up to max new tokens.")
+        return markup.caption_html(
+            f"{runs}: {time} at most on a quiet machine, by autoregressive decoding up to max new tokens."
+        )
     return markup.caption_html(f"{runs}: {time}, by the newest batch on this machine.")
 
 
