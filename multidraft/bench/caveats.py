@@ -33,8 +33,8 @@ def _looping(ran: Advice) -> str:
         return ""
     return (
         f"The answers to {ran.looping} of {ran.prompts} prompts end by saying the same over and over. Any drafter "
-        "guesses such text, so speed-ups here say little of answers that make sense: leave such prompts out, or take a model "
-        "that can answer them."
+        "guesses such text, so speed-ups here say little of answers that make sense: leave such prompts out, or take a "
+        "model that can answer them."
     )
 
 
