@@ -68,7 +68,8 @@ class Features:
         """Make room for twice as many, also of later texts: memory in use is written to faster than new one."""
         self._room, width = max(2 * end, 256), sum(row.shape[1] for row in rows)
         numpy = isinstance(rows[0], np.ndarray)
-        room = np.empty((self._room, width), rows[0].dtype) if numpy else rows[0].new_empty(self._room, width)
+        with torch.inference_mode(False):  # or outside of that mode nothing could be written to it
+            room = np.empty((self._room, width), rows[0].dtype) if numpy else rows[0].new_empty(self._room, width)
         if start:  # before the first rows there is nothing, not even a width
             room[:start] = self._rows[:start]
         self._rows = room

@@ -11,7 +11,6 @@ ALONE = 0.3
 """How much it counts that the text may be like none of the past ones, so that each drafter tells only of itself: as
 much as a stretch would whose prompt had this likeness, in its third power."""
 
-
 EVIDENCE = 3.0
 """How many tokens of evidence each token of a stretch is: a whole draft was judged at each, though of much the same
 tokens as those beside it."""
@@ -20,9 +19,9 @@ tokens as those beside it."""
 class Likeness:
     """Which stretch of past texts the present place is like: a belief over stretches, and over none of them.
 
-    In each stretch of ``STRETCH`` tokens every drafter had its own acceptance. So a refusal
-    speaks for all stretches where that drafter was poor, and for whoever was good there: where it failed because the
-    token is hard, the others are expected to fail as well. *None of them* means that nothing is known but what each
+    In each stretch of ``STRETCH`` tokens every drafter had its own acceptance. So a refusal speaks for all stretches
+    where that drafter was poor, and for whoever was good there: where it failed because the token is hard, the others
+    are expected to fail as well. *None of them* means that nothing is known but what each
     drafter has shown itself; it gains where no stretch explains what is seen.
 
     With every token written a text moves on to its next stretch with the chance ``1 / STRETCH``, or another task

@@ -256,8 +256,10 @@ class RateHedge(Policy):
         arm, length, self.stays = feedback.arm, feedback.draft_length, False
         if arm != NO_DRAFTER and length:
             self._count_draft(arm, feedback.drafted, feedback.accepted, length)
-            due = self.t >= self.refresh or (self.whole >= self.long_after and length < self.longest)
-            self.stays = feedback.gamma is None and not due and self._as_expected(feedback.emitted)
+            long = self.alone and self.whole >= self.long_after and length < self.longest
+            read = self.unread[arm] <= 1.0  # or this round's time and rate are not those of the next
+            self.stays = read and self.t < self.refresh and not long and self._as_expected(feedback.emitted)
+            self.stays = self.stays and feedback.gamma is None
             if self.stays:
                 return
         kept = self.settings.memory**self.emitted
@@ -295,6 +297,8 @@ class RateHedge(Policy):
             self.long_after = LONG_AFTER
         self.pairs.drafted(arm, drafted)
         chances = self.levels.chances[accepted < length][accepted]
+        if self.seen is not None and self.seen[0] != arm:
+            self._learn(*self.seen)
         self.seen = arm, chances if self.seen is None else self.seen[1] * chances
 
     def _learn(self, arm: int, chances: np.ndarray) -> None:

@@ -68,10 +68,10 @@ function goToTab(name) {
 }
 
 // Starts a race, as soon as its tab is there.
-function startRace() {
+function startRace(tries = 100) {
   const run = document.querySelector("#race-run");
   if (run) run.click();
-  else setTimeout(startRace, 50);
+  else if (tries) setTimeout(startRace, 50, tries - 1);
 }
 
 // What the address has to say so that it opens Play, the first tab: nothing, unless it names a batch as well.

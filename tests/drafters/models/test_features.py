@@ -24,3 +24,18 @@ def test_states_of_a_new_target_are_those_of_one_forward(prompt, runtime):
         expected = torch.cat([states[0][0], states[2][0]], dim=-1)[:-1]
         torch.testing.assert_close(target.features(context, [0, 2]), expected, rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(target.features(context, [2]), expected[:, 24:], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("runtime", tiny.RUNTIMES)
+def test_the_memory_of_one_text_serves_the_next_in_and_out_of_inference_mode(runtime):
+    model = tiny.llama(1)
+    target = Target(model, tiny.RUNTIMES[runtime](model))
+    target.watch([2])
+    with torch.inference_mode():
+        target.prefill([5, 3, 7])
+    target.prefill([4, 6])
+    target.score(Draft.chain([9]))
+    target.accept([0], 1)
+    with torch.no_grad():
+        expected = model(torch.tensor([[4, 6, 9]]), output_hidden_states=True).hidden_states[2][0]
+    torch.testing.assert_close(target.features([4, 6, 9, 1], [2]), expected, rtol=1e-4, atol=1e-4)

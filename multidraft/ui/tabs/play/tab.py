@@ -156,7 +156,7 @@ class Play(controls.PromptTab):
     def sends_to(self, race: Sequence[gr.components.Component]) -> None:
         """Have *Race this prompt* open *Race*, and run it with prompt, policy and settings in these fields."""
         asked = [self.turns, self.prompt, self.policy, *self.settings]
-        self.race.click(_asked_last, asked, [*race], **QUICK).then(None, js="() => { startRace(); }", **PRIVATE)
+        self.race.click(_asked_last, asked, [*race], **QUICK).success(None, js="() => { startRace(); }", **PRIVATE)
         self.race.click(None, js="() => { goToTab('race'); scrollTo(0, 0); }", **PRIVATE)
 
     def follow(self, prompt: str, policy: str | None, max_new_tokens: float | None, output: str) -> Updates:
