@@ -139,8 +139,15 @@ class EagleHead:
             self.onnx.use(self.caches, self.cos[:, 0, :half], self.sin[:, 0, half:])
 
     def first_step(self, ids: Sequence[int], features: torch.Tensor, start: int, last: int) -> Made:
-        """Run pairs of tokens with hidden states of the target, ``(T, layers * target size)``; what it makes of the
-        last ``last`` of them."""
+        """Run pairs of tokens with the target's own hidden states, as :meth:`step` does with those that :meth:`fuse`
+        made; states and logits are those of the last pairs alone.
+
+        Args:
+            ids: the tokens of the pairs, ``T``.
+            features: hidden states of the target before them, ``(T, layers * target size)``.
+            start: how many cached pairs precede them.
+            last: of how many pairs states and logits are wanted.
+        """
         if self.onnx is not None:
             self._make_room(start + len(ids))
             return Made(*self.onnx.read(ids, features, start, last))

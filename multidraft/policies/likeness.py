@@ -21,8 +21,8 @@ class Likeness:
 
     In each stretch of ``STRETCH`` tokens every drafter had its own acceptance. So a refusal speaks for all stretches
     where that drafter was poor, and for whoever was good there: where it failed because the token is hard, the others
-    are expected to fail as well. *None of them* means that nothing is known but what each
-    drafter has shown itself; it gains where no stretch explains what is seen.
+    are expected to fail as well. *None of them* means that nothing is known but what each drafter has shown itself; it
+    gains where no stretch explains what is seen.
 
     With every token written a text moves on to its next stretch with the chance ``1 / STRETCH``, or another task
     begins, and the weights by the prompt hold again: the forward pass of a hidden Markov model (Rabiner 1989, Eq. 20).
