@@ -31,12 +31,12 @@ for (const input of speeds) {
   input.addEventListener("change", () => { picked = true; });
 }
 
-const UNSEEN_MS = 300; // how often it is looked whether the stage is in sight again: it waits meanwhile
+const FRAME_MS = 30, UNSEEN_MS = 300; // between two looks at the clock: shown, and while another tab is
 
 let lanes = []; // one object a lane: its data and its nodes
 let total = 0; // seconds of the slowest lane
 let now = 0; // seconds of the replay
-let ready = false, playing = false, before = 0;
+let ready = false, playing = false, before = 0, timer;
 
 function make(tag, kind, text, parent) {
   const node = document.createElement(tag);
@@ -100,7 +100,8 @@ function makeRound(round, parent) {
 function showLane(lane, longest) {
   const { data, rounds } = lane;
   const from = lane.shown;
-  const atEnd = lane.box.scrollHeight - lane.box.scrollTop - lane.box.clientHeight < 40;
+  const due = from < rounds.length && data.rounds[from].end <= now; // asking for the scrolled height lays out the page
+  const atEnd = due && lane.box.scrollHeight - lane.box.scrollTop - lane.box.clientHeight < 40;
   while (lane.shown < rounds.length && data.rounds[lane.shown].end <= now) {
     rounds[lane.shown].hidden = false;
     lane.tokens += data.rounds[lane.shown++].pieces.length;
@@ -110,7 +111,7 @@ function showLane(lane, longest) {
     lane.tokens -= data.rounds[lane.shown].pieces.length;
   }
   const done = lane.shown === rounds.length;
-  lane.time.textContent = `${Math.min(now, data.seconds).toFixed(2)} s`;
+  write(lane.time, `${Math.min(now, data.seconds).toFixed(2)} s`);
   if (lane.shown === from && lane.drawn) return false;
   if (atEnd) lane.box.scrollTop = lane.box.scrollHeight; // unless the viewer scrolled up to read
   const rate = lane.shown ? lane.tokens / data.rounds[lane.shown - 1].end : null;
@@ -140,34 +141,38 @@ function show() {
     }
   }
   if (now >= total) stage.classList.add("md-played");
+  const moved = write(clock, `${now.toFixed(2)} s of ${total.toFixed(2)} s`);
+  if (!moved) return;
   scrub.value = now;
   scrub.setAttribute("aria-valuetext", `${now.toFixed(2)} of ${total.toFixed(2)} seconds`);
-  clock.textContent = `${now.toFixed(2)} s of ${total.toFixed(2)} s`;
+}
+
+// Whether the text is another one: in slow motion most frames change nothing, and should not paint anything.
+function write(node, text) {
+  const other = node.textContent !== text;
+  if (other) node.textContent = text;
+  return other;
 }
 
 function go(on) {
-  const running = playing; // then the next frame is asked for already
   playing = on && ready;
   play.textContent = playing ? "Pause" : "Play";
-  if (playing && !running) {
-    before = performance.now();
-    requestAnimationFrame(step);
-  }
+  clearTimeout(timer);
+  if (!playing) return;
+  before = performance.now();
+  timer = setTimeout(step, FRAME_MS);
 }
 
-function step(stamp) {
-  if (!playing || !element.isConnected) return;
-  if (element.offsetParent === null) {
-    before = stamp + UNSEEN_MS;
-    setTimeout(() => requestAnimationFrame(step), UNSEEN_MS);
-    return;
-  }
+function step() {
+  if (!element.isConnected) return;
+  const seen = element.offsetParent !== null, passed = performance.now() - before;
+  before += passed;
+  timer = setTimeout(step, seen ? FRAME_MS : UNSEEN_MS);
+  if (!seen) return; // it waits until it is in sight again
   const speed = Number(speeds.find((input) => input.checked)?.value ?? 1);
-  now = Math.min(total, now + (Math.max(0, stamp - before) / 1000) * speed);
-  before = Math.max(before, stamp);
+  now = Math.min(total, now + (passed / 1000) * speed);
   show();
   if (now >= total) go(false);
-  else requestAnimationFrame(step);
 }
 
 function load(data) {
