@@ -38,8 +38,8 @@ CONFIDENCE = 0.95
 TOO_NOISY = 0.25
 """Half the width of a single run's interval, as a share of its speed-up, beyond which only the interval is told."""
 
-SIDES = {1: "faster", -1: "slower", 0: "faster or slower"}
-"""What is said of that interval, by the side of 1 on which it lies."""
+SIDES = {1: "faster", -1: "slower"}
+"""What is said of an interval by the side of 1 on which it lies; nothing of one that includes 1."""
 
 POWER = 0.8
 """How likely a difference is to be found with as many prompts as :attr:`Ratio.prompts_to_settle` says."""
@@ -128,9 +128,9 @@ class Ratio:
 
 
 def _end(value: float) -> str:
-    """An end of an interval; with a digit more where rounding would put it at 1, for it tells on which side it is."""
-    shown = f"{value:.2f}"
-    return f"{value:.3f}" if shown == "1.00" and abs(value - 1) >= 0.0005 else shown
+    """An end of an interval; with more digits where rounding would put it at 1, for it tells on which side it is."""
+    shown = (f"{value:.{digits}f}" for digits in (2, 3, 4))
+    return next((text for text in shown if float(text) != 1), f"{value:.2f}")
 
 
 def too_noisy(uncertainty: float | None) -> bool:
@@ -160,15 +160,14 @@ def timed_short(value: float, uncertainty: float | None, unit: str = "") -> str:
     if uncertainty > SAYS_NOTHING and not timed_side(value, uncertainty):
         return "too noisy"
     low, high = timed_interval(value, uncertainty)
-    return f"{low:.2f}–{high:.2f}{unit}"
+    return f"{low:.2f}–{high:.2f}{unit}" if low else f"below {high:.2f}{unit}"
 
 
 def timed_text(value: float, uncertainty: float | None, unit: str = "") -> str:
     """The same with the side in words where it is too noisy: ``faster: 1.20–2.90×``."""
     short = timed_short(value, uncertainty, unit)
-    if uncertainty is None or not too_noisy(uncertainty):
-        return short
-    return f"{SIDES[timed_side(value, uncertainty)]}: {short}"
+    side = timed_side(value, uncertainty) if uncertainty and too_noisy(uncertainty) else 0
+    return f"{SIDES[side]}: {short}" if side else short
 
 
 def divided(numerator: float, denominator: float) -> float | None:

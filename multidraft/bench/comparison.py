@@ -171,8 +171,10 @@ class Comparison:
             raise UserError("no policy ran on a prompt in both experiments, so there is nothing to compare")
         begun = [datetime.fromisoformat(each["created_at"]) for each in made if "created_at" in each]
         apart = abs((begun[1] - begun[0]).total_seconds()) if len(begun) == 2 else None
-        noisy = sum(too_noisy(row.speedup_uncertainty) for row in (*a, *b))
-        return cls(differs, pairs, _baselines(a, b), apart, (noisy, len(a) + len(b)))
+        names = [{pair.specs[side] for pair in pairs} for side in (0, 1)]
+        compared = [row for rows, own in zip((a, b), names, strict=True) for row in rows if row.policy in own]
+        noisy = sum(too_noisy(row.speedup_uncertainty) for row in compared)
+        return cls(differs, pairs, _baselines(a, b), apart, (noisy, len(compared)))
 
 
 def _of(rows: Sequence[Row], spec: str) -> list[Row]:

@@ -83,7 +83,7 @@ document.addEventListener("click", ({ target }) => { if (target.closest("#run"))
 
 // What a run shows is scrolled to where it begins in the lower half of the window, and on a phone, there at once: the
 // first words are not to be missed, so this does not wait for Gradio's events.
-const SHOWS = { run: "#status", "race-run": "#race-status" };
+const SHOWS = { run: "#status", "race-run": "#race-status", "batch-run": "#batch-status" };
 document.addEventListener("click", ({ target }) => {
   const selector = SHOWS[target.closest("button")?.id];
   if (!selector) return;

@@ -175,9 +175,10 @@ def test_what_is_known_is_said_however_noisy() -> None:
     assert Ratio(1.1, 1.004, 1.2, 9).text("×") == "1.10× (1.004–1.20)", "on which side of 1 it ends can be seen"
     assert timed_text(2.0, 0.4, "×") == "faster: 1.20–2.80×"
     assert timed_text(0.5, 0.5, "×") == "slower: 0.25–0.75×"
-    assert timed_text(1.2, 0.3) == "faster or slower: 0.84–1.56"
+    assert timed_text(1.2, 0.3) == "0.84–1.56", "nothing is known of its side"
     assert timed_short(2.0, 0.05, "×") == "2.00× ± 0.10" and timed_short(2.0, 0.4, "×") == "1.20–2.80×"
     assert timed_short(1.2, 0.3) == "0.84–1.56" and timed_short(1.2, 3.0, "×") == "too noisy"
+    assert timed_short(0.4, 1.0, "×") == "below 0.80×" and Ratio(0.9, 0.8, 0.9998, 9).text() == "0.90 (0.80–0.9998)"
     assert [timed_side(value, 0.3) for value in (2.0, 1.2, 0.5)] == [1, 0, -1]
 
 

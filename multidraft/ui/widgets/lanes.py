@@ -28,6 +28,7 @@ from multidraft.policies.titles import policy_title
 from multidraft.service.race import State
 from multidraft.ui.widgets.markup import count, speedup_text, too_noisy
 from multidraft.ui.widgets.tokens import arm_classes, describe_round, step_of
+from storage.figures import SIDES, timed_side
 from storage.records import Generation
 from storage.run import Run
 
@@ -107,12 +108,24 @@ def result(runs: Sequence[Run]) -> str:
         said = f"{_and(first)} {needs} the fewest target calls for its tokens ({max(yields):.2f} tokens per call)."
     order = places(runs)
     if not any(order):
-        return f"{said} The machine was too busy to tell the finish order; run it again."
+        busy = "The machine was too busy to tell the finish order; run it again."
+        return " ".join(filter(None, (said, _certain(runs), busy)))
     if not alike:
         return said
     fastest = [lane_title(g.policy) for g, place in zip(lanes, order, strict=True) if place == 1]
     seconds = min(g.seconds for g in lanes)
     return f"{said} {_and(fastest)} finished first, after {seconds:.2f} s of decoding."
+
+
+def _certain(runs: Sequence[Run]) -> str:
+    """Which lanes are faster or slower than autoregressive decoding, whatever their order is; empty where none is."""
+    sides = [timed_side(run.speedup or 1.0, run.speedup_uncertainty or 0.0) for run in runs]
+    said = []
+    for side, word in SIDES.items():
+        names = [lane_title(run.generation.policy) for run, own in zip(runs, sides, strict=True) if own == side]
+        if names:
+            said.append(f"{_and(names)} {'is' if len(names) == 1 else 'are'} {word} than no drafter.")
+    return " ".join(said)
 
 
 def _and(names: Sequence[str]) -> str:

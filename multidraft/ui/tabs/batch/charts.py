@@ -25,16 +25,18 @@ def speedup_by_task_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.F
     ratios = [summary.ratio_of(line, "speedup") for line in known.to_dict("records")]
     known["certain"] = [bool(ratio and ratio.side) for ratio in ratios]
     known["said"] = [ratio.text("×") if ratio else "" for ratio in ratios]
-    below = "task" * named if known["certain"].all() else f"pale: may be 1×, or of less than {FEWEST_TO_TELL} prompts"
+    below = "task" * named if known["certain"].all() else f"pale: may be 1×, or under {FEWEST_TO_TELL} prompts"
     figure = speedup_figure("Decode speed-up by task" if named else "Decode speed-up", below)
     figure.update_layout(meta={"x": "task"})  # in its CSV
-    for policy, own in known.groupby("policy", sort=True):
+    for policy in policies:
+        if (own := known[known["policy"] == policy]).empty:
+            continue
         figure.add_bar(
             x=[escape(str(task)) if named else ALL_PROMPTS for task in own["task"]],
             y=own["speedup"].to_list(),
-            name=escape(policy_title(str(policy))),
+            name=escape(policy_title(policy)),
             marker={
-                **bar_marker(str(policy), policies),
+                **bar_marker(policy, policies),
                 "opacity": [1 if certain else 0.35 for certain in own["certain"]],
             },
             customdata=own["said"].to_list(),
@@ -58,7 +60,7 @@ def spread_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
     table calls too noisy to tell: they are those of few rounds, so without them the others would not be typical."""
     timed = [row for row in rows if row.finished and row.speedup is not None]
     noisy = sum(markup.too_noisy(row.speedup_uncertainty) for row in timed)
-    figure = speedup_figure("Decode speed-up of single prompts", markup.noisy_runs(noisy, len(timed)))
+    figure = speedup_figure("Decode speed-up by prompt", markup.noisy_runs(noisy, len(timed)))
     for policy in policies:
         own = [row for row in timed if row.policy == policy]
         style = policy_style(policy, policies)

@@ -137,7 +137,8 @@ def _end_html(run: BatchJob) -> Markup:
     at_once = f", {run.texts_at_once} texts at once" if run.texts_at_once > 1 else ""
     about = f"{count(len(run.items), 'prompt')}, {count(len(run.policies), 'policy')}, at most {most} each{at_once}."
     suite = f"Suite “{run.suite.name}”" if run.suite else "Batch"
-    return message_html(kind, f"{', '.join(parts)}. {suite} on pool {run.pool}: {about}")
+    below = Markup('<a href="#batch-verdict">Verdict ↓</a>') if run.rows else ""
+    return message_html(kind, f"{', '.join(parts)}. {suite} on pool {run.pool}: {about}", below)
 
 
 def rows_start() -> Markup:

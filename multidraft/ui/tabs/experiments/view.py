@@ -89,5 +89,5 @@ def _first(path: Path, one: Mapping[str, Any]) -> tuple[str, str, float | None, 
     noisy = found.best.times_as_fast(found.plain).too_noisy
     first, level = found.saving_most[0] if noisy else found.best, len(found.level())
     name = policy_title(first.spec)
-    said = name + (f", level with {count(level, 'other')}" if level and not noisy else "")
+    said = name + (f", not settled against {count(level, 'other')}" if level and not noisy else "")
     return first.times_as_fast(found.plain).text("×"), said, one["regret"].get(first.spec), name
