@@ -9,13 +9,14 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # its kernels run on the CPU, slowly; read when it is imported
+
 from drafters.benched import Benched
 from drafters.pool import Pool, load_pool
 from tests import tiny
 
 torch.set_num_threads(1)
-if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # its kernels run on the CPU, slowly
 
 
 settings.register_profile(

@@ -39,7 +39,7 @@ def page(recorded: None, page: Page) -> Page:
     return page
 
 
-@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("width", [1400, pytest.param(390, marks=pytest.mark.long)])
 def test_nothing_jumps_when_a_link_opens_it(recorded: None, chromium: Browser, address: str, width: int) -> None:
     with chromium.new_context(viewport={"width": width, "height": 900}) as context:
         context.add_init_script(f"({SHIFTS})()")

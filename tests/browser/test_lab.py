@@ -45,7 +45,7 @@ def test_policies_are_replayed_at_once_and_one_with_settings_added(page: Page) -
     expect(page.locator("#lab-regret .js-plotly-plot")).to_be_visible()
 
 
-@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("width", [1400, pytest.param(390, marks=pytest.mark.long)])
 def test_nothing_moves_where_its_address_opens_a_tab(page: Page, chromium: Browser, address: str, width: int) -> None:
     open_lab(page)
     for tab, there in (("lab", "#lab-texts .md-done"), ("results", ".md-pager")):

@@ -22,8 +22,16 @@ from tests.plain import DEPTHS, DRAFT, IDS, MODELS, PATHS, SHAPES, VOCAB, made
 pytest.importorskip("triton")
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-FEW = MODELS if DEVICE == "cuda" else ["qwen3", "sliding mistral"]
-"""Of what the interpreter takes seconds for."""
+
+
+def few(cases):
+    """All on a GPU; the interpreter takes seconds for each, so that on a CPU the first is enough for every day."""
+    first, *others = cases
+    return [first, *(each if DEVICE == "cuda" else pytest.param(each, marks=pytest.mark.long) for each in others)]
+
+
+FEW = few(MODELS if DEVICE == "cuda" else ["sliding mistral", "qwen3"])
+SAMPLED = {"greedy": SamplingParams(), "sampled": SamplingParams(temperature=1.0, top_k=5)}
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +58,7 @@ def on_device(model):
     return copy.to(DEVICE), model
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", few([torch.float32, torch.float16, torch.bfloat16]))
 @pytest.mark.parametrize("name", FEW)
 def test_the_two_kinds_of_kernels_agree(name, dtype):
     if dtype == torch.bfloat16 and DEVICE == "cpu":
@@ -72,9 +80,9 @@ def test_chains_and_trees_are_scored_as_by_the_library(name, static):
         close(scores[path[-1] + 1], tiny.logits_of(model, [*text, 4, *(DRAFT.tokens[node] for node in path)])[-1])
 
 
-@pytest.mark.parametrize("changes", SHAPES.values(), ids=SHAPES.keys())
-def test_shapes_of_llamas(changes):
-    copy, model = on_device(tiny.llama(1, **changes))
+@pytest.mark.parametrize("name", few(SHAPES))
+def test_shapes_of_llamas(name):
+    copy, model = on_device(tiny.llama(1, **SHAPES[name]))
     decoder = TorchDecoder(copy, static=True)
     decoder.forward(IDS, 0, last=1)
     close(decoder.forward([3, 4, 5], len(IDS)), tiny.logits_of(model, [*IDS, 3, 4, 5])[-3:])
@@ -133,10 +141,9 @@ def test_a_group_computes_what_its_models_compute_alone(kind):
     close(group.decoders[1].forward([5, 6], len(IDS)), expected[1, -2:])
 
 
-@pytest.mark.parametrize(
-    "params", [SamplingParams(), SamplingParams(temperature=1.0, top_k=5)], ids=["greedy", "sampled"]
-)
-def test_drafts_are_those_of_pytorch_s_kernels(params, monkeypatch):
+@pytest.mark.parametrize("how", SAMPLED)
+def test_drafts_are_those_of_pytorch_s_kernels(how, monkeypatch):
+    params = SAMPLED[how]
     model, context = tiny.llama(1), tiny.prompts(1, seed=6, shortest=20, longest=20)[0]
     copy, _ = on_device(model)
     found = LMDrafter("one", TorchDecoder(copy, static=True), tiny.VOCAB)
@@ -151,11 +158,10 @@ def test_drafts_are_those_of_pytorch_s_kernels(params, monkeypatch):
         assert drafts[0].tokens == drafts[1].tokens or (DEVICE == "cuda" and not params.greedy)
 
 
-@pytest.mark.parametrize(
-    "params", [SamplingParams(), SamplingParams(temperature=1.0, top_k=5)], ids=["greedy", "sampled"]
-)
-def test_texts_are_drafted_together_each_by_a_model_of_its_own(params):
+@pytest.mark.parametrize("how", few(SAMPLED))
+def test_texts_are_drafted_together_each_by_a_model_of_its_own(how):
     """Two texts of one model, one of the other, in any slots; all as each model drafts alone."""
+    params = SAMPLED[how]
     copies, models = zip(*(on_device(made("qwen3", seed)) for seed in range(2)), strict=True)
     group = TorchGroup(copies, static=True)
     slots = [group.decoders[0].runs.take_slot() for _ in range(3)]
