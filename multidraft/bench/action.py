@@ -96,7 +96,7 @@ def _unsettled(live: Advice) -> str:
     if missing > 0:
         settled = f"With {count(missing, 'more prompt')} or more there can be a verdict."
     if found.too_noisy:
-        return f"run {_named(live.saving_most[0])} for now: it saves the most calls of the target. {settled}"
+        return f"run {_named(live.first)} for now: it saves the most calls of the target. {settled}"
     if found.value <= 1:
         return f"decode {WITHOUT} for now: no policy is ahead of that. {settled}"
     risk = ""

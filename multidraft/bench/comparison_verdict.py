@@ -17,7 +17,7 @@ def sentences(found: Comparison) -> list[str]:
     """The verdict, the conclusion over all policies first; names of policies stand in backticks."""
     apart = bool(found.baseline and found.baseline.side)
     quick = f"Autoregressive decoding itself is {times(found.baseline)} as fast in B"
-    said = [overall(found), *_noisy(found), *_same_rounds(found)]
+    said = [overall(found), *_repeated(found), *_noisy(found), *_same_rounds(found)]
     if found.seconds_apart is not None:
         said.append(f"They were timed {_duration(found.seconds_apart)} apart; a machine's speed may change in between.")
     if apart:
@@ -35,7 +35,6 @@ def sentences(found: Comparison) -> list[str]:
         said.append("They were made with the same settings, version, pool and machine: what differs is chance.")
     if found.baseline and not apart:
         said.append(f"{quick}, which is no significant difference.")
-    said += _repeated(found)
     return [*said, "Intervals: 95 %, paired bootstrap over the prompts that both ran."]
 
 
@@ -64,7 +63,10 @@ def _repeated(found: Comparison) -> list[str]:
     ]
     if not seen:
         return []
-    return [f"Prompts seen before: the pool had already learnt from {listed(seen)}, which favours that side."]
+    return [
+        f"Prompts seen before: the pool had already learnt from {listed(seen)}, which favours that side. For a fair "
+        "comparison run both with `start=cold`."
+    ]
 
 
 def _duration(seconds: float) -> str:
@@ -91,6 +93,8 @@ def overall(found: Comparison) -> str:
         said.append(f"for {_policies(by[TOO_FEW])} there are too few prompts: it takes {FEWEST_TO_TELL}")
     first, *more = said
     action = "repeat both on a quiet machine" if busy(*found.noisy) else _action(a, b, better, by)
+    if any(pair.repeated[0] != pair.repeated[1] and not pair.same_rounds for pair in found.pairs):
+        action += " and with `start=cold`" if busy(*found.noisy) else ", but first repeat both with `start=cold`"
     return f"{'; '.join([first[0].upper() + first[1:], *more])}. What to do: {action}."
 
 

@@ -148,6 +148,11 @@ class Advice:
         most = max(option.calls_saved for option in self.options)
         return [option for option in self.options if option.calls_saved == most]
 
+    @property
+    def first(self) -> Option:
+        """The policy that is named first: the fastest, or what leads where timings are too noisy for figures."""
+        return self.saving_most[0] if self.best.times_as_fast(self.plain).too_noisy else self.best
+
     def level(self) -> list[Option]:
         """The policies that cannot be told from the fastest."""
         found = self.ranks
@@ -257,7 +262,7 @@ def advise(
     else:
         dropped = {}
     at_lengths: dict[str, list[Option]] = {option.spec: [option] for option in tried}
-    first = replayed_as(measured.best.spec) if measured else ""
+    first = replayed_as(measured.first.spec) if measured else ""
     for option in (*tried[:SWEPT], *(option for option in tried[SWEPT:] if option.spec == first)):
         for length in shorter(longest):
             at_lengths[option.spec].append((yield from replayed(texts, option.spec, length, route)))

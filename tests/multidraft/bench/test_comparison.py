@@ -66,11 +66,14 @@ def test_a_difference_is_found_and_what_differs_is_named() -> None:
 
 def test_where_the_rounds_are_the_same_only_time_can_differ() -> None:
     found = Comparison.of(rows({"ucb": 1.0}), rows({"ucb": 0.8}, repeated=True), (ALIKE, {**ALIKE, "version": "2"}))
-    overall, same, first, *more = sentences(found)
+    overall, seen, same, first, *more = sentences(found)
     assert overall == "Version 2 is better for `ucb`. What to do: take version 2, if a repetition finds the same."
     assert same.startswith("Under `ucb` both made the same rounds on every prompt. What differs is time: ")
     assert "wrote 1.00× (1.00–1.00) as many tokens" in first and "timed" not in "".join(more)
-    assert more[-2].startswith("Prompts seen before: the pool had already learnt from 8 of these 8 when `ucb` ran in B")
+    assert seen.startswith("Prompts seen before: the pool had already learnt from 8 of these 8 when `ucb` ran in B")
+    taught = [Row(**{**vars(row), "rounds": row.rounds - 1}) for row in rows({"ucb": 0.8}, repeated=True)]
+    found = Comparison.of(rows({"ucb": 1.0}), taught, (ALIKE, {**ALIKE, "version": "2"}))
+    assert sentences(found)[0].endswith("What to do: take version 2, but first repeat both with `start=cold`.")
 
 
 def test_noise_is_not_taken_for_a_difference() -> None:

@@ -287,7 +287,10 @@ def test_timings_too_noisy_name_no_fastest_policy():
     first, end, _ = sentences(of_rows(noisy, 6))
     assert "too busy for figures of speed" in first and "fastest so far" not in first and "1.00×" not in first
     assert "run 6 prompts or more as a batch" in end
+    noisy[1] = replace(noisy[1], rounds=2)
+    assert of_rows(noisy, 6).first.spec == "exp3", "what saves the most calls leads"
     quiet = [replace(each, speedup_uncertainty=0.1) for each in noisy]
+    assert of_rows(quiet, 6).first.spec == "ucb"
     assert (
         "The fastest so far is `ucb`" in sentences(of_rows(quiet, 6))[0] and "± 0.20" in sentences(of_rows(quiet, 6))[0]
     )

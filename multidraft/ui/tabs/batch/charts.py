@@ -57,10 +57,12 @@ def speedup_by_task_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.F
 
 def spread_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
     """How the speed-ups of the prompts are spread, a box and a point per prompt for every policy; also those that the
-    table calls too noisy to tell: they are those of few rounds, so without them the others would not be typical."""
+    table calls too noisy to tell, pale: they are those of few rounds, so without them the others would not be typical.
+    """
     timed = [row for row in rows if row.finished and row.speedup is not None]
     noisy = sum(markup.too_noisy(row.speedup_uncertainty) for row in timed)
-    figure = speedup_figure("Decode speed-up by prompt", markup.noisy_runs(noisy, len(timed)))
+    below = f"pale: {noisy:,} of {markup.count(len(timed), 'run')} too noisy" if noisy else ""
+    figure = speedup_figure("Decode speed-up by prompt", below)
     for policy in policies:
         own = [row for row in timed if row.policy == policy]
         style = policy_style(policy, policies)
@@ -73,6 +75,8 @@ def spread_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
             fillcolor="rgba(128,134,142,0.15)",
             line={"color": TARGET_COLOUR, "width": 1.5},
             marker={"color": style["marker"]["color"], "size": 6, "opacity": 0.8},
+            selectedpoints=[i for i, row in enumerate(own) if not markup.too_noisy(row.speedup_uncertainty)],
+            unselected={"marker": {"opacity": 0.25}},
             customdata=[[escape(row.id), escape(row.task)] for row in own],
             meta={"columns": {"prompt": [escape(row.id) for row in own], "task": [escape(row.task) for row in own]}},
             hovertemplate="%{customdata[1]}, prompt %{customdata[0]}: %{y:.2f}×<extra></extra>",

@@ -14,6 +14,7 @@ from multidraft.ui.results.conditions import settings_of
 from multidraft.ui.results.result import name_of, place_of, verdict
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.markup import count, number
+from storage.figures import FEWEST_TO_TELL
 
 PAGE = 20
 """Experiments on a page of the list."""
@@ -82,12 +83,11 @@ def _cells(path: Path, one: Mapping[str, Any], may_note: bool, done: str | None)
 
 
 def _first(path: Path, one: Mapping[str, Any]) -> tuple[str, str, float | None, str]:
-    """The speed-up of the policy that the experiment's page puts first, its name, with how many cannot be told from it,
-    its regret, if it is known, and the name alone."""
+    """The speed-up of the policy that the experiment's page puts first, its name, with how many cannot be told from it
+    where prompts are enough to tell, its regret, if it is known, and the name alone."""
     if not (found := verdict(path, one["id"])):
         return markup.UNKNOWN, "", None, ""
-    noisy = found.best.times_as_fast(found.plain).too_noisy
-    first, level = found.saving_most[0] if noisy else found.best, len(found.level())
+    first, level = found.first, len(found.level()) if found.prompts >= FEWEST_TO_TELL else 0
     name = policy_title(first.spec)
-    said = name + (f", not settled against {count(level, 'other')}" if level and not noisy else "")
+    said = name + (f", not settled against {count(level, 'other')}" if level else "")
     return first.times_as_fast(found.plain).text("×"), said, one["regret"].get(first.spec), name

@@ -155,7 +155,10 @@ def test_bars_beyond_the_hues_have_a_second_mark() -> None:
 def test_prompts_that_are_too_noisy_are_counted_and_pale() -> None:
     rows = [row(str(i), "math", "ucb", "stopped", seconds=s, speedup_uncertainty=u) for i, s, u in NOISY]
     figure = batch_charts.spread_figure(rows, ["ucb"])
-    assert list(figure.data[0].y) == [1.0, 4.0, 50.0] and figure.layout.xaxis.title.text.startswith("1 of 3 runs unc")
+    assert (
+        list(figure.data[0].y) == [1.0, 4.0, 50.0] and figure.layout.xaxis.title.text == "pale: 1 of 3 runs too noisy"
+    )
+    assert list(figure.data[0].selectedpoints) == [0, 1], "the others are pale"
     assert figure.data[0].meta["columns"] == {"prompt": ["0", "1", "2"], "task": ["math"] * 3}
     (bars,) = batch_charts.speedup_by_task_figure(rows, ["ucb"]).data
     assert list(bars.marker.opacity) == [0.35] and "× (" not in bars.customdata[0], "three prompts tell nothing"
