@@ -142,7 +142,7 @@ function show() {
   }
   if (now >= total) stage.classList.add("md-played");
   const moved = write(clock, `${now.toFixed(2)} s of ${total.toFixed(2)} s`);
-  if (!moved) return;
+  if (!moved && now < total) return;
   scrub.value = now;
   scrub.setAttribute("aria-valuetext", `${now.toFixed(2)} of ${total.toFixed(2)} seconds`);
 }

@@ -229,7 +229,7 @@ def figures_html(runs: Sequence[Run]) -> Markup:
     """The result as a table in finish order, which also says where each lane's time went."""
     ranked = zip(lanes.places(runs), runs, strict=True)
     lines = [_figures(place, run) for place, run in sorted(ranked, key=lambda lane: lane[1].generation.seconds)]
-    return markup.folded("Results in figures", markup.table_of(lines, figures=11, label="Results in figures"))
+    return markup.folded("Results in figures", markup.table_of(lines, figures=9, label="Results in figures"))
 
 
 def _figures(place: int, run: Run) -> dict[str, str]:
@@ -242,16 +242,14 @@ def _figures(place: int, run: Run) -> dict[str, str]:
     return {
         "Place": str(place or markup.UNKNOWN),
         "Policy": lanes.lane_title(g.policy),
-        "Tokens": str(tokens),
         "Target calls": str(len(g.rounds)),
         "Tokens/s": number(g.tokens_per_second, 1),
         "Speed-up": markup.times(run.speedup, tokens, run.speedup_uncertainty),
         "Whole request": markup.times(run.request_speedup, tokens, run.speedup_uncertainty),
         "Decoding, s": number(g.seconds, 3),
-        "Prefill, ms": number(1000 * g.prefill_seconds, 0),
         "Drafting": share("draft"),
         "Verification": share("verify"),
-        "Policy overhead": share("policy"),
+        "Overhead": share("policy"),
         "Evaluation": share("evaluate"),
     }
 
