@@ -10,6 +10,7 @@ from multidraft.bench.comparison import ALIKE, NO_DIFFERENCE, SETTLED, TOO_FEW, 
 from multidraft.bench.table import NOTHING, count
 from multidraft.bench.verdict import MOST_NAMED
 from multidraft.bench.verdict_tables import Table, times
+from multidraft.policies.specs import starts_of, with_start
 from storage.figures import FEWEST_TO_TELL
 
 
@@ -63,10 +64,11 @@ def _repeated(found: Comparison) -> list[str]:
     ]
     if not seen:
         return []
-    return [
-        f"Prompts seen before: the pool had already learnt from {listed(seen)}, which favours that side. For a fair "
-        "comparison run both with `start=cold`."
-    ]
+    learnt = [spec for pair in found.pairs if any(pair.repeated) for spec in pair.specs]
+    warm = [spec for start, specs in starts_of(learnt).items() if start != "cold" for spec in specs]
+    cold = [f"`{spec}`" for spec in dict.fromkeys(with_start(spec, "cold") for spec in warm)]
+    fair = f" For a fair comparison run both under {listed(cold[:MOST_NAMED])}." if cold else ""
+    return [f"Prompts seen before: the pool had already learnt from {listed(seen)}, which favours that side.{fair}"]
 
 
 def _duration(seconds: float) -> str:

@@ -85,11 +85,18 @@ def _kept_or_not(advice: Advice) -> str:
     memory = f" ({freed} less memory)" if (freed := _freed(advice)) else ""
     parts = [f"keep {listed(fates['keep'])}" if "keep" in fates else ""]
     if "remove" in fates and not advice.about.spec.startswith("fixed:"):
-        parts.append(f"leave out {listed(fates['remove'])}{memory}")
+        parts.append(f"leave out {listed(fates['remove'])}{_fastest_alone(advice)}{memory}")
     unsure = [*fates.get("alone", []), *fates.get("open", [])]
     parts.append(f"not settled: {listed(unsure)}" if unsure and any(parts) else "")
     said = "; ".join(filter(None, parts))
     return f"Drafters under `{advice.about.spec}`{_variant(advice)}, by replays: {said}." if said else ""
+
+
+def _fastest_alone(advice: Advice) -> str:
+    """That the single drafter to take is among those that can go, if it is."""
+    single = next((o.spec.removeprefix("fixed:") for o in advice.options if is_single(o)), None)
+    gone = single in advice.removed[0]
+    return f" (`{single}` is the fastest alone, but beside the others it is not missed)" if gone else ""
 
 
 def _variant(advice: Advice) -> str:
@@ -280,10 +287,10 @@ def _drafters(advice: Advice) -> list[str]:
     elif gone:
         freed = f"; {memory} of memory (weights and cache) are free then" if (memory := _freed(advice)) else ""
         why = "it never drafts" if len(gone) == 1 else "they never draft"
-        single = next((o.spec.removeprefix("fixed:") for o in advice.options if is_single(o)), None)
-        also = f" (`{single}` is the fastest alone, but beside the others it is not missed)" if single in gone else ""
         cost = f"requests take {times(ratio)} as long without" if ratio else why
-        said.append(f"Under `{about}`, remove {listed([f'`{name}`' for name in gone])}{also}: {cost}{freed}.")
+        said.append(
+            f"Under `{about}`, remove {listed([f'`{name}`' for name in gone])}{_fastest_alone(advice)}: {cost}{freed}."
+        )
     fates = {share.drafter: advice.fate(share) for share in advice.shares}
     if alone := [f"`{drafter}`" for drafter, fate in fates.items() if fate == "alone"]:
         these = listed([f"`{drafter}`" for drafter in advice.missed_together])

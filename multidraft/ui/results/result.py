@@ -288,7 +288,7 @@ def _line(titles: Mapping[str, str], line: Mapping[str, Any]) -> dict[str, str]:
         "Tokens per round": number(line["mean_accepted_tokens"], 2),
         "Tokens/s": number(line["tokens_per_second"], 0),
         "Regret, rounds/prompt": _regret(line),
-        "Prompts": str(line["prompts"]),
+        "Runs": str(line["prompts"]),
         "Finished": str(line["finished"]),
     }
 

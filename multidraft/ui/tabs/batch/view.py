@@ -137,7 +137,7 @@ def _end_html(run: BatchJob) -> Markup:
     at_once = f", {run.texts_at_once} texts at once" if run.texts_at_once > 1 else ""
     about = f"{count(len(run.items), 'prompt')}, {count(len(run.policies), 'policy')}, at most {most} each{at_once}."
     suite = f"Suite “{run.suite.name}”" if run.suite else "Batch"
-    below = Markup('<a href="#batch-verdict">Verdict ↓</a>') if run.rows else ""
+    below = Markup(' <a href="#batch-verdict">Verdict ↓</a>') if run.rows else ""
     return message_html(kind, f"{', '.join(parts)}. {suite} on pool {run.pool}: {about}", below)
 
 
@@ -216,7 +216,8 @@ def summary_html(rows: Sequence[Row], policies: Sequence[str], measured_on: str)
     what = (
         "Decode speed-up over autoregressive decoding (ratio of totals, each prompt once) with its 95 % interval; ★ "
         "marks a policy whose whole requests are faster than every other's (95 %, compared prompt by prompt, on "
-        f"{FEWEST_TO_TELL} prompts at least)."
+        f"{FEWEST_TO_TELL} prompts at least). ± is how far timings may put it off, where prompts are too few for an "
+        "interval; a range alone is of timings too noisy for one figure."
         if matrix
         else ""
     )
