@@ -71,7 +71,8 @@ def test_where_the_rounds_are_the_same_only_time_can_differ() -> None:
     assert same.startswith("Under `ucb` both made the same rounds on every prompt. What differs is time: ")
     assert "wrote 1.00× (1.00–1.00) as many tokens" in first and "timed" not in "".join(more)
     assert seen.startswith("Prompts seen before: the pool had already learnt from 8 of these 8 when `ucb` ran in B")
-    assert seen.endswith("For a fair comparison run both under `ucb`.")
+    warm = Comparison.of(rows({"rate-hedge": 1.0}), rows({"rate-hedge": 0.8}, repeated=True), (ALIKE, ALIKE))
+    assert sentences(warm)[1].endswith("For a fair comparison run both under `rate-hedge:start=cold`.")
     taught = [Row(**{**vars(row), "rounds": row.rounds - 1}) for row in rows({"ucb": 0.8}, repeated=True)]
     found = Comparison.of(rows({"ucb": 1.0}), taught, (ALIKE, {**ALIKE, "version": "2"}))
     assert sentences(found)[0].endswith("What to do: take version 2, but first repeat both with `start=cold`.")

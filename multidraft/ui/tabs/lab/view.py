@@ -42,8 +42,8 @@ PREFILL = "Of whole requests: with the baseline's prefill, and what the drafters
 
 STAR = "★ better than each of the other policies, at the 95 % level"
 REPLAYED = (
-    "Regret and best-arm selection rate are replayed here; those of the Dashboard are of live runs. The oracle, and the "
-    "best drafter of each text, stay with one drafter from its first token to its last: a policy may beat them."
+    "Regret and best-arm selection rate are replayed here; those of the Dashboard are of live runs. The oracle and the "
+    "best drafter of each text stay with one drafter from its first token to its last: a policy may beat them."
 )
 """Stand above the table."""
 
