@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import islice
 from textwrap import shorten
 
@@ -12,14 +12,11 @@ ODD = (
 )
 """What is said of an answer of a target that knows certain tasks only, to a prompt of none of them."""
 
-REPEATS = (
+LOOPS = (
     "The answer ends by repeating itself, as where the model does not know what to say: its figures tell little of "
     "other texts."
 )
-"""What is said of an answer of which :func:`repeats` is true."""
-
-LONGEST_REPEATED, REPEATED, TIMES = 32, 48, 3
-"""Tokens of what is repeated, at most; over how many, at least; and how often, at least."""
+"""What is said of an answer that ends in a loop (``bench.loops``)."""
 
 Fits = Callable[[str, str], bool]
 """Whether the target of a card, by its hash, knows what a prompt asks, as far as that can be told."""
@@ -29,16 +26,6 @@ MOST_JUDGED = 200
 
 MOST_NAMED = 5
 """Of those, so many are named."""
-
-
-def repeats(token_ids: Sequence[int]) -> bool:
-    """Whether a text ends in the same few tokens again and again."""
-    for period in range(1, LONGEST_REPEATED + 1):
-        length = max(REPEATED, TIMES * period)
-        end = list(token_ids[-length:])
-        if len(end) == length and end[period:] == end[:-period]:
-            return True
-    return False
 
 
 def unjudged(card_hash: str, prompt: str) -> bool:

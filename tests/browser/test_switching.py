@@ -97,7 +97,6 @@ def test_a_failing_pool_is_explained_and_the_old_one_goes_on(context: BrowserCon
     run(page, "One drafter: near")
 
 
-@pytest.mark.long
 def test_all_pages_follow_a_switch_and_keep_what_was_typed(context: BrowserContext, app: str, hub: FakeHub) -> None:
     mine, other = visit(context, app), visit(context, app)
     other.locator("#prompt textarea").fill(PROMPT)

@@ -31,7 +31,7 @@ for (const input of speeds) {
   input.addEventListener("change", () => { picked = true; });
 }
 
-const FRAME_MS = 30, UNSEEN_MS = 300; // between two looks at the clock: shown, and while another tab is
+const FRAME_MS = 30, UNSEEN_MS = 300; // between two looks at the clock: in sight, and while its tab is hidden
 
 let lanes = []; // one object a lane: its data and its nodes
 let total = 0; // seconds of the slowest lane

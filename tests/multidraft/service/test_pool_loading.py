@@ -126,7 +126,6 @@ def everything_used(own_bench: Workbench, page: gr.Blocks, prompts: Path) -> Non
         assert fn is not None
 
 
-@pytest.mark.long
 def test_the_old_pool_is_freed_whatever_was_done_with_it(
     own_bench: Workbench, other_card: Path, pool_card: Path, tmp_path: Path
 ) -> None:

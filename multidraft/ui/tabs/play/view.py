@@ -8,10 +8,11 @@ from markupsafe import Markup
 
 from drafters.pool import Pool
 from multidraft.bench.action import listed
+from multidraft.bench.loops import loops
 from multidraft.bench.measure import Measurement
 from multidraft.engine.lossless import Difference
 from multidraft.policies.titles import policy_title
-from multidraft.service.odd import ODD, REPEATS, repeats
+from multidraft.service.odd import LOOPS, ODD
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.markup import count, macros, message_html, number, percent, place
 from storage.figures import FEWEST_TOKENS, SIDES, timed_side
@@ -70,8 +71,8 @@ def status_html(
     if generation.status == "error":
         return message_html("error", f"The run failed: {generation.error}. Please try again or report it.")
     odd = "" if fits else f" {ODD}"
-    if fits and generation.status == "completed" and repeats(generation.token_ids):
-        odd = f" {REPEATS}"
+    if fits and generation.status == "completed" and loops(generation.text):
+        odd = f" {LOOPS}"
     kind = "cancelled" if generation.status == "cancelled" else "done md-odd" if odd else "done"
     left_out = " Regret not computed: stopped." if job.unscored else ""
     failed = f" {generation.failures}" if generation.benched else ""
