@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.app import serve
 from tests.browser.find_chromium import started
+from tests.browser.test_play import DONE, run_example
 
 ACTION_MS = 60_000
 
@@ -47,33 +49,71 @@ def chromium() -> Iterator[Browser]:
         yield browser
 
 
-@pytest.fixture(scope="session")
-def desktop(chromium: Browser) -> Iterator[BrowserContext]:
-    """Pages at desktop width; they share what the browser caches of the app's scripts."""
+@contextmanager
+def desktop_context(chromium: Browser) -> Iterator[BrowserContext]:
+    """For pages at desktop width."""
     with chromium.new_context(viewport={"width": 1400, "height": 900}) as context:
         context.set_default_timeout(ACTION_MS)
         yield context
 
 
-@pytest.fixture
-def page(desktop: BrowserContext, address: str) -> Iterator[Page]:
-    """The app's page as a new visitor sees it; the test fails if a script of the page fails or asks another site."""
-    page = desktop.new_page()
+@pytest.fixture(scope="session")
+def desktop(chromium: Browser) -> Iterator[BrowserContext]:
+    """Pages at desktop width; they share what the browser caches of the app's scripts."""
+    with desktop_context(chromium) as context:
+        yield context
+
+
+@contextmanager
+def opened(context: BrowserContext, address: str) -> Iterator[Page]:
+    """The app's page as a new visitor sees it; fails at the end if a script of it failed or asked another site."""
+    page = context.new_page()
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.on("request", lambda request: errors.append(f"request to {request.url}") if _foreign(request.url) else None)
     page.goto(address)
     expect(page.locator("#run")).to_be_visible()
     yield page
-    for opened in desktop.pages:
-        opened.close()
+    for other in context.pages:
+        other.close()
+    assert not errors, errors
+
+
+@pytest.fixture
+def page(desktop: BrowserContext, address: str) -> Iterator[Page]:
+    """A page of the test's own."""
+    with opened(desktop, address) as page:
+        yield page
     desktop.clear_cookies()
     desktop.clear_permissions()
-    assert not errors, errors
+
+
+@pytest.fixture(scope="module")
+def _shared(chromium: Browser, address: str) -> Iterator[Page]:
+    with desktop_context(chromium) as context, opened(context, address) as page:
+        yield page
+
+
+@pytest.fixture
+def shared(_shared: Page, address: str, request: pytest.FixtureRequest) -> Page:
+    """One page for the tests of a file that bring it into the state that they need: to open one takes seconds. A test
+    that is run again opens it anew."""
+    if getattr(request.node, "execution_count", 1) > 1:
+        _shared.goto(address)
+        expect(_shared.locator("#run")).to_be_visible()
+    return _shared
 
 
 def _foreign(url: str) -> bool:
     return not url.startswith(("http://127.0.0.1", "data:", "blob:"))
+
+
+@pytest.fixture(scope="session")
+def recorded(chromium: Browser, address: str) -> None:
+    """A run to look at."""
+    with desktop_context(chromium) as context, opened(context, address) as page:
+        run_example(page, tokens=24)
+        expect(page.locator(DONE)).to_be_visible()
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.browser.test_first_visit import MOST_SHIFT, SHIFTS
-from tests.browser.test_play import DONE, run_example
 
 CHARTS = (
     "#ranking-chart",
@@ -21,19 +20,19 @@ CHARTS = (
 )
 
 
-@pytest.fixture(scope="module")
-def recorded(chromium: Browser, address: str) -> None:
-    """A run to look at."""
-    with chromium.new_context() as context:
-        page = context.new_page()
-        page.goto(address)
-        run_example(page, tokens=12)
-        expect(page.locator(DONE)).to_be_visible()
+@pytest.fixture
+def page(recorded: None, page: Page) -> Page:
+    """The dashboard with a run."""
+    return listed(page)
 
 
 @pytest.fixture
-def page(recorded: None, page: Page) -> Page:
-    """The dashboard with that run."""
+def seen(recorded: None, shared: Page) -> Page:
+    """The same for tests that leave its filters alone."""
+    return listed(shared)
+
+
+def listed(page: Page) -> Page:
     page.get_by_role("tab", name="Dashboard").click()
     expect(page.locator("#run-list tbody tr").first).to_be_visible()
     return page
@@ -50,19 +49,19 @@ def test_nothing_jumps_when_a_link_opens_it(recorded: None, chromium: Browser, a
         assert page.evaluate("shifted") < MOST_SHIFT / 2
 
 
-def test_charts_after_a_run(page: Page) -> None:
-    expect(page.locator("#policy-summary tbody tr").first).to_contain_text("×")
+def test_charts_after_a_run(seen: Page) -> None:
+    expect(seen.locator("#policy-summary tbody tr").first).to_contain_text("×")
     for chart in CHARTS:
-        expect(page.locator(f"{chart} .js-plotly-plot .main-svg").first).to_be_visible()
-    expect(page.locator("#matrix-chart .heatmaplayer").first).to_be_attached()
+        expect(seen.locator(f"{chart} .js-plotly-plot .main-svg").first).to_be_visible()
+    expect(seen.locator("#matrix-chart .heatmaplayer").first).to_be_attached()
 
 
-def test_a_chart_is_saved_as_picture_and_as_figures(page: Page) -> None:
-    expect(page.locator("#matrix-chart .heatmaplayer").first).to_be_attached()
-    menu, saved = page.locator("#matrix-chart .md-save"), {}
+def test_a_chart_is_saved_as_picture_and_as_figures(seen: Page) -> None:
+    expect(seen.locator("#matrix-chart .heatmaplayer").first).to_be_attached()
+    menu, saved = seen.locator("#matrix-chart .md-save"), {}
     for name in ("SVG", "PNG", "CSV"):
         menu.locator("summary").click()
-        with page.expect_download() as download:
+        with seen.expect_download() as download:
             menu.get_by_role("button", name=name).click()
         assert download.value.suggested_filename.startswith("mat-of-each-drafter-alone")
         saved[name] = download.value.path().read_bytes()
@@ -71,8 +70,8 @@ def test_a_chart_is_saved_as_picture_and_as_figures(page: Page) -> None:
     assert head == "task,y,value" and any(line.startswith("json,general,") for line in lines)
 
 
-def test_a_saved_picture_names_lines_that_the_page_names_beside_it(page: Page) -> None:
-    chart = page.locator("#regret-chart")
+def test_a_saved_picture_names_lines_that_the_page_names_beside_it(seen: Page) -> None:
+    chart = seen.locator("#regret-chart")
     drawn = chart.locator(".scatterlayer .trace")
     expect(drawn).to_have_count(1)
     lines = """(graph) => Plotly.addTraces(graph, ["upper", "lower"].map(
@@ -80,10 +79,11 @@ def test_a_saved_picture_names_lines_that_the_page_names_beside_it(page: Page) -
     chart.locator(".js-plotly-plot").evaluate(lines)
     expect(drawn).to_have_count(3)
     chart.locator(".md-save summary").click()
-    with page.expect_download() as download:
+    with seen.expect_download() as download:
         chart.locator(".md-save").get_by_role("button", name="SVG").click()
     picture = download.value.path().read_text()
     assert ">upper<" in picture and ">lower<" in picture
+    chart.locator(".js-plotly-plot").evaluate("graph => Plotly.deleteTraces(graph, [1, 2])")
 
 
 def test_filters_restrict_what_is_shown_and_stay_in_the_address(page: Page) -> None:
@@ -177,29 +177,29 @@ def test_quick_steps_back_and_forward_end_where_the_address_says(page: Page) -> 
     expect(row).to_be_hidden()
 
 
-def test_the_runs_can_be_exported(page: Page) -> None:
-    with page.expect_download() as download:
-        page.locator("#export-csv").click()
+def test_the_runs_can_be_exported(seen: Page) -> None:
+    with seen.expect_download() as download:
+        seen.locator("#export-csv").click()
     assert download.value.suggested_filename == "runs.csv"
     assert download.value.path().read_text("utf-8").startswith("id,created_at,")
 
 
-def test_pool_page_names_drafters_and_device(page: Page) -> None:
-    page.get_by_role("tab", name="Pool").click()
-    expect(page.locator("#pool")).to_contain_text("float32")
-    assert page.locator("#pool tbody tr").count() >= 2
+def test_pool_page_names_drafters_and_device(seen: Page) -> None:
+    seen.get_by_role("tab", name="Pool").click()
+    expect(seen.locator("#pool")).to_contain_text("float32")
+    assert seen.locator("#pool tbody tr").count() >= 2
 
 
-def test_the_focus_goes_to_the_run_and_back(page: Page) -> None:
-    expect(page.locator("#first-table details")).to_be_visible()  # the last part
-    link = page.locator("#run-list a[data-run]").first
+def test_the_focus_goes_to_the_run_and_back(seen: Page) -> None:
+    expect(seen.locator("#first-table details")).to_be_visible()  # the last part
+    link = seen.locator("#run-list a[data-run]").first
     run = link.get_attribute("data-run")
     link.focus()
-    page.keyboard.press("Enter")
-    expect(page.locator("#run-head h2")).to_be_focused()
-    page.locator("#leave-run").focus()
-    page.keyboard.press("Enter")
-    expect(page.locator(f'#run-list a[data-run="{run}"]')).to_be_focused()
+    seen.keyboard.press("Enter")
+    expect(seen.locator("#run-head h2")).to_be_focused()
+    seen.locator("#leave-run").focus()
+    seen.keyboard.press("Enter")
+    expect(seen.locator(f'#run-list a[data-run="{run}"]')).to_be_focused()
 
 
 def test_a_run_leads_to_the_lab(page: Page) -> None:
@@ -208,14 +208,14 @@ def test_a_run_leads_to_the_lab(page: Page) -> None:
     expect(page.locator("#lab-lanes .js-plotly-plot")).to_be_visible()
 
 
-def test_charts_can_be_read_as_tables(page: Page) -> None:
+def test_charts_can_be_read_as_tables(seen: Page) -> None:
     for table, cell in (
         ("#regret-table", "RateHedge (ours)"),
         ("#phases-table", "%"),
         ("#first-table", "RateHedge (ours)"),
     ):
-        page.locator(f"{table} summary").click()
-        expect(page.locator(f"{table} tbody")).to_contain_text(cell)
+        seen.locator(f"{table} summary").click()
+        expect(seen.locator(f"{table} tbody")).to_contain_text(cell)
 
 
 def test_the_last_of_two_quick_choices_is_shown(page: Page) -> None:
@@ -242,23 +242,23 @@ def test_the_last_of_two_quick_choices_is_shown(page: Page) -> None:
     expect(page.locator("#filter-tasks")).to_contain_text("json")
 
 
-def test_an_export_under_way_is_told(page: Page) -> None:
+def test_an_export_under_way_is_told(seen: Page) -> None:
     asked: list[Route] = []
-    expect(page.locator("#first-table details")).to_be_visible()  # the last part
+    expect(seen.locator("#first-table details")).to_be_visible()  # the last part
 
     def hold(route: Route) -> None:  # the second call writes the file
         asked.append(route)
         if len(asked) != 2:
             route.continue_()
 
-    page.route("**/queue/join*", hold)
-    page.locator("#export-json").click()
-    expect(page.locator("#export-json")).to_have_text("Writing the file …")
-    expect(page.locator("#export-json")).to_be_disabled()
+    seen.route("**/queue/join*", hold)
+    seen.locator("#export-json").click()
+    expect(seen.locator("#export-json")).to_have_text("Writing the file …")
+    expect(seen.locator("#export-json")).to_be_disabled()
     while len(asked) < 2:
-        page.wait_for_timeout(100)
-    with page.expect_download() as download:
+        seen.wait_for_timeout(100)
+    with seen.expect_download() as download:
         asked[1].continue_()
     assert download.value.suggested_filename == "runs.json"
-    expect(page.locator("#export-json")).to_have_text("Export JSON")
-    page.unroute("**/queue/join*")
+    expect(seen.locator("#export-json")).to_have_text("Export JSON")
+    seen.unroute("**/queue/join*")

@@ -8,13 +8,12 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.test_first_visit import SHIFTS
-from tests.browser.test_play import DONE, run_example, type_into
+from tests.browser.test_play import type_into
+
+pytestmark = pytest.mark.usefixtures("recorded")
 
 
 def open_lab(page: Page) -> None:
-    """With a run to replay."""
-    run_example(page, tokens=24)
-    expect(page.locator(DONE)).to_be_visible()
     page.get_by_role("tab", name="Lab").click()
     expect(page.locator("#lab-texts")).to_contain_text("each text counts once")
 
@@ -46,8 +45,7 @@ def test_policies_are_replayed_at_once_and_one_with_settings_added(page: Page) -
 
 
 @pytest.mark.parametrize("width", [1400, pytest.param(390, marks=pytest.mark.long)])
-def test_nothing_moves_where_its_address_opens_a_tab(page: Page, chromium: Browser, address: str, width: int) -> None:
-    open_lab(page)
+def test_nothing_moves_where_its_address_opens_a_tab(chromium: Browser, address: str, width: int) -> None:
     for tab, there in (("lab", "#lab-texts .md-done"), ("results", ".md-pager")):
         with chromium.new_context(viewport={"width": width, "height": 900}) as context:
             context.add_init_script(f"({SHIFTS})()")
@@ -80,20 +78,17 @@ def test_a_setting_is_swept(page: Page) -> None:
     expect(page.locator("#lab-sweep-setting input")).to_have_value("beta")
 
 
-def test_a_link_opens_the_lab_on_one_run(page: Page, chromium: Browser, address: str, history: Path) -> None:
-    open_lab(page)
+def test_a_link_opens_the_lab_on_one_run(page: Page, address: str, history: Path) -> None:
     with sqlite3.connect(history) as connection:
         (run,) = connection.execute("SELECT max(id) FROM runs WHERE mean_accepted_tokens > 1").fetchone()
-    linked = chromium.new_page()
-    linked.goto(f"{address}?tab=lab&run={run}")
-    expect(linked.locator("#lab-lanes .js-plotly-plot")).to_be_visible(timeout=60_000)
-    expect(linked.locator("#lab-run input")).to_have_value(str(run))
-    expect(linked.locator("#lab-texts")).to_contain_text(f"Run {run}:")
-    linked.goto(f"{address}?tab=lab&run=999999")
-    expect(linked.locator("#lab-status [role=alert]")).to_contain_text("no run of this number", timeout=60_000)
-    linked.goto(f"{address}?tab=lab&lab_newest=7&lab_policy=exp3")
-    expect(linked.locator("#lab-newest input")).to_have_value("7")
-    expect(linked.locator("#lab-policies")).to_contain_text("exp3")
-    type_into(linked.locator("#lab-newest input"), "8")
-    linked.wait_for_function("location.search.includes('lab_newest=8') && location.search.includes('lab_policy=exp3')")
-    linked.close()
+    page.goto(f"{address}?tab=lab&run={run}")
+    expect(page.locator("#lab-lanes .js-plotly-plot")).to_be_visible(timeout=60_000)
+    expect(page.locator("#lab-run input")).to_have_value(str(run))
+    expect(page.locator("#lab-texts")).to_contain_text(f"Run {run}:")
+    page.goto(f"{address}?tab=lab&run=999999")
+    expect(page.locator("#lab-status [role=alert]")).to_contain_text("no run of this number", timeout=60_000)
+    page.goto(f"{address}?tab=lab&lab_newest=7&lab_policy=exp3")
+    expect(page.locator("#lab-newest input")).to_have_value("7")
+    expect(page.locator("#lab-policies")).to_contain_text("exp3")
+    type_into(page.locator("#lab-newest input"), "8")
+    page.wait_for_function("location.search.includes('lab_newest=8') && location.search.includes('lab_policy=exp3')")

@@ -127,26 +127,26 @@ def test_stop_in_mid_stream(page: Page) -> None:
     assert 3 <= page.locator("#output .md-round").count() < 900
 
 
-def test_an_empty_prompt_gets_a_message(page: Page) -> None:
-    page.locator("#prompt textarea").fill("")
-    page.locator("#run").click()
-    expect(page.get_by_role("alert").first).to_contain_text("prompt is empty")
-    expect(page.locator("#run")).to_be_enabled()
+def test_an_empty_prompt_gets_a_message(shared: Page) -> None:
+    shared.locator("#prompt textarea").fill("")
+    shared.locator("#run").click()
+    expect(shared.locator("#status [role=alert]")).to_contain_text("prompt is empty")
+    expect(shared.locator("#run")).to_be_enabled()
 
 
-def test_an_emptied_number_comes_back(page: Page) -> None:
-    set_length(page, 77)
-    field = page.locator("#max-new-tokens input[type=number]")
+def test_an_emptied_number_comes_back(shared: Page) -> None:
+    set_length(shared, 77)
+    field = shared.locator("#max-new-tokens input[type=number]")
     field.fill("")
     field.blur()
     expect(field).to_have_value("77")
-    expect(page.locator("#max-new-tokens input[type=range]")).to_have_value("77")
+    expect(shared.locator("#max-new-tokens input[type=range]")).to_have_value("77")
 
 
-def test_a_prompt_beyond_the_window_gets_a_message(page: Page) -> None:
-    page.locator("#prompt textarea").fill("word and number 12 " * 3000)
-    page.locator("#run").click()
-    expect(page.get_by_role("alert").first).to_contain_text("context window")
+def test_a_prompt_beyond_the_window_gets_a_message(shared: Page) -> None:
+    shared.locator("#prompt textarea").fill("word and number 12 " * 3000)
+    shared.locator("#run").click()
+    expect(shared.locator("#status [role=alert]")).to_contain_text("context window")
 
 
 def test_a_bad_spec_gets_the_valid_names(page: Page) -> None:
@@ -161,11 +161,11 @@ def test_a_bad_spec_gets_the_valid_names(page: Page) -> None:
     assert page.evaluate("window.broken") is None
 
 
-def test_choosing_a_policy_explains_it(page: Page) -> None:
-    before = page.locator("#explanation").inner_text()
-    choose_policy(page, "UCB · ucb")
-    expect(page.locator("#explanation")).to_contain_text("MetaSD Alg. 2")
-    expect(page.locator("#explanation")).not_to_have_text(before)
+def test_choosing_a_policy_explains_it(shared: Page) -> None:
+    before = shared.locator("#explanation").inner_text()
+    choose_policy(shared, "UCB · ucb")
+    expect(shared.locator("#explanation")).to_contain_text("MetaSD Alg. 2")
+    expect(shared.locator("#explanation")).not_to_have_text(before)
 
 
 def test_a_deterministic_policy_shows_the_arms_it_played(page: Page) -> None:
@@ -175,15 +175,15 @@ def test_a_deterministic_policy_shows_the_arms_it_played(page: Page) -> None:
     expect(page.locator("#chart .gtitle")).to_contain_text("Selected drafter by round")
 
 
-def test_markup_in_a_prompt_does_nothing(page: Page) -> None:
-    set_length(page, 24)
-    page.locator("#prompt textarea").fill(
+def test_markup_in_a_prompt_does_nothing(shared: Page) -> None:
+    set_length(shared, 24)
+    shared.locator("#prompt textarea").fill(
         '<img src=x onerror="window.broken=1"> <script>window.broken=2</script> שלום 👩‍🔬'
     )
-    page.locator("#run").click()
-    expect(page.locator(DONE)).to_be_visible()
-    assert page.locator("#output img, #output script").count() == 0
-    assert page.evaluate("window.broken") is None
+    shared.locator("#run").click()
+    expect(shared.locator(DONE)).to_be_visible()
+    assert shared.locator("#output img, #output script").count() == 0
+    assert shared.evaluate("window.broken") is None
 
 
 def test_leaving_the_page_frees_the_device(page: Page, other: Page, history: Path) -> None:

@@ -4,6 +4,7 @@ import json
 import re
 from contextlib import suppress
 
+import pytest
 from playwright.sync_api import Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
@@ -43,6 +44,16 @@ def two_lanes(page: Page) -> None:
     page.locator("#race-prompt textarea").fill("")
     page.locator("#race-example-task").get_by_text("json", exact=True).click()
     expect(page.locator("#race-prompt textarea")).not_to_have_value("")
+
+
+@pytest.fixture
+def raced(shared: Page) -> Page:
+    """A race of two lanes, run."""
+    if shared.locator("#race-stage .md-lane").count() != 2:
+        two_lanes(shared)
+        shared.locator("#race-run").click()
+    expect(shared.locator(PLAY)).to_be_enabled()
+    return shared
 
 
 def scrub(page: Page, share: float) -> None:
@@ -152,15 +163,12 @@ def test_the_prompt_of_play_comes_along(page: Page) -> None:
     expect(page.locator("#race-stage .md-lane")).to_have_count(4)
 
 
-def test_bad_input_keeps_the_replay(page: Page) -> None:
-    two_lanes(page)
-    page.locator("#race-run").click()
-    expect(page.locator(PLAY)).to_be_enabled()
-    page.locator("#race-prompt textarea").fill("")
-    page.locator("#race-run").click()
-    expect(page.locator("#race-status [role=alert]")).to_contain_text("prompt is empty")
-    expect(page.locator("#race-stage .md-lane")).to_have_count(2)
-    expect(page.locator("#race-run")).to_be_enabled()
+def test_bad_input_keeps_the_replay(raced: Page) -> None:
+    raced.locator("#race-prompt textarea").fill("")
+    raced.locator("#race-run").click()
+    expect(raced.locator("#race-status [role=alert]")).to_contain_text("prompt is empty")
+    expect(raced.locator("#race-stage .md-lane")).to_have_count(2)
+    expect(raced.locator("#race-run")).to_be_enabled()
 
 
 def test_a_reload_finds_the_race_again(page: Page) -> None:
@@ -198,26 +206,23 @@ def test_a_spec_that_is_typed_is_the_one_that_is_taken(page: Page) -> None:
         expect(field).to_have_value(label)
 
 
-def test_the_replay_by_keyboard(page: Page) -> None:
-    two_lanes(page)
-    page.locator("#race-run").click()
-    expect(page.locator(PLAY)).to_be_enabled()
-    expect(page.locator(PLAY)).to_have_text("Play")  # it ran to its end
-    page.locator("#race-stage").get_by_label("1/10×").focus()
-    page.keyboard.press("Space")
-    page.locator("#race-stage .md-race-scrub").focus()
-    page.keyboard.press("Home")
-    assert clock(page) == 0
-    page.keyboard.press("End")
-    expect(page.locator("#race-stage .md-lane.md-finished")).to_have_count(2)
+def test_the_replay_by_keyboard(raced: Page) -> None:
+    expect(raced.locator(PLAY)).to_have_text("Play")  # it ran to its end
+    raced.locator("#race-stage").get_by_label("1/10×").focus()
+    raced.keyboard.press("Space")
+    raced.locator("#race-stage .md-race-scrub").focus()
+    raced.keyboard.press("Home")
+    assert clock(raced) == 0
+    raced.keyboard.press("End")
+    expect(raced.locator("#race-stage .md-lane.md-finished")).to_have_count(2)
     for _ in range(8):  # of a short replay one step is less than the hundredth of a second that is shown
-        page.keyboard.press("ArrowLeft")
-    valued = page.locator("#race-stage .md-race-scrub").get_attribute("aria-valuetext") or ""
+        raced.keyboard.press("ArrowLeft")
+    valued = raced.locator("#race-stage .md-race-scrub").get_attribute("aria-valuetext") or ""
     now, whole = map(float, re.findall(r"[\d.]+", valued))
     assert 0 < now < whole
-    page.keyboard.press("Shift+Tab")
-    page.keyboard.press("Enter")  # from the start
-    expect(page.locator(PLAY)).to_have_text("Pause")
+    raced.keyboard.press("Shift+Tab")
+    raced.keyboard.press("Enter")  # from the start
+    expect(raced.locator(PLAY)).to_have_text("Pause")
 
 
 def test_texts_of_the_data_are_shown_as_texts(page: Page) -> None:
