@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from storage.connection import open_reader, read_frame
+from storage.connection import open_reader, read_frame, read_rows
 from storage.figures import Ratio, ratio_of_totals
 from storage.filters import ALL, COMPARED, FINISHED, TIMED, Filter
 
@@ -63,8 +63,7 @@ RATIOS = {
 
 def filters(path: str | Path) -> dict[str, list[str]]:
     """What there is to filter by: the distinct values, as text, sorted, under the keys of ``FILTERS``."""
-    with open_reader(path) as connection:
-        found = read_frame(connection, f"SELECT {', '.join(FILTERS.values())} FROM run_counts")
+    found = read_frame(path, f"SELECT {', '.join(FILTERS.values())} FROM run_counts")
     return {key: sorted(found[column].dropna().unique(), key=SETTINGS.get(column)) for key, column in FILTERS.items()}
 
 
@@ -75,8 +74,7 @@ def conditions(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
     counted = "count(*) AS runs FROM runs" if filter.by_run else "sum(runs) AS runs FROM run_counts"
     texts = ", ".join(f"CAST({column} AS TEXT) AS {column}" for column in CONDITIONS)
     sql = f"SELECT {texts}, {counted} {where} GROUP BY {columns} ORDER BY runs DESC, {columns}"
-    with open_reader(path) as connection:
-        return read_frame(connection, sql, values)
+    return read_frame(path, sql, values)
 
 
 def speedup_by_run(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
@@ -88,8 +86,7 @@ def speedup_by_run(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
         f"id AS run_id, created_at, policy, task, speedup, {uncertainty} AS speedup_uncertainty, tokens_per_second"
     )
     sql = f"SELECT {columns} FROM runs {where} ORDER BY created_at, id"
-    with open_reader(path) as connection:
-        return read_frame(connection, sql, values, numbers=["speedup", "speedup_uncertainty", "tokens_per_second"])
+    return read_frame(path, sql, values, numbers=["speedup", "speedup_uncertainty", "tokens_per_second"])
 
 
 def speedup_by_period(path: str | Path, filter: Filter = ALL, periods: int = 40) -> pd.DataFrame:
@@ -101,18 +98,17 @@ def speedup_by_period(path: str | Path, filter: Filter = ALL, periods: int = 40)
     """
     where, values = filter.where(FINISHED, COMPARED)
     above, below, _ = RATIOS["speedup"]
-    with open_reader(path) as connection:
-        span = f"SELECT julianday(min(created_at)), julianday(max(created_at)) FROM runs {where}"
-        first, last = connection.execute(span, values).fetchone()
-        length = max(((last or 0) - (first or 0)) / periods, 1e-6)
-        sql = f"""
-            SELECT policy, min({periods - 1}, CAST((day - ?) / ? AS INTEGER)) AS period, sum(day) AS days,
-                   count(*) AS runs, sum(above) AS above, sum(below) AS below
-            FROM (SELECT policy, prompt_hash, julianday(created_at) AS day, {above} AS above, {below} AS below
-                  FROM runs {where})
-            GROUP BY policy, period, prompt_hash ORDER BY policy, period, prompt_hash
-        """
-        by_prompt = read_frame(connection, sql, [first or 0, length, *values])
+    span = f"SELECT julianday(min(created_at)), julianday(max(created_at)) FROM runs {where}"
+    ((first, last),) = read_rows(path, span, values)
+    length = max(((last or 0) - (first or 0)) / periods, 1e-6)
+    sql = f"""
+        SELECT policy, min({periods - 1}, CAST((day - ?) / ? AS INTEGER)) AS period, sum(day) AS days,
+               count(*) AS runs, sum(above) AS above, sum(below) AS below
+        FROM (SELECT policy, prompt_hash, julianday(created_at) AS day, {above} AS above, {below} AS below
+              FROM runs {where})
+        GROUP BY policy, period, prompt_hash ORDER BY policy, period, prompt_hash
+    """
+    by_prompt = read_frame(path, sql, [first or 0, length, *values])
     rows = [
         {
             "policy": policy,
@@ -202,10 +198,9 @@ def time_by_phase(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
     names = ("draft_seconds", "verify_seconds", "policy_seconds", "evaluate_seconds")
     counted = ("output_tokens", *names)
     sums, means = (", ".join(f"{of}({name}) AS {name}" for name in counted) for of in ("total", "avg"))
-    with open_reader(path) as connection:
-        each = f"SELECT policy, count(*) AS runs, {means} FROM runs {where} GROUP BY policy, prompt_hash"
-        sql = f"SELECT policy, sum(runs) AS runs, {sums} FROM ({each}) GROUP BY policy ORDER BY policy"
-        return read_frame(connection, sql, values, numbers=names)
+    each = f"SELECT policy, count(*) AS runs, {means} FROM runs {where} GROUP BY policy, prompt_hash"
+    sql = f"SELECT policy, sum(runs) AS runs, {sums} FROM ({each}) GROUP BY policy ORDER BY policy"
+    return read_frame(path, sql, values, numbers=names)
 
 
 def latency(path: str | Path, filter: Filter = ALL, percentiles: Sequence[int] = (50, 90, 99)) -> pd.DataFrame:

@@ -132,24 +132,39 @@ def open_reader(path: str | Path) -> Iterator[sqlite3.Connection]:
             yield empty.conn
 
 
-def read_dicts(connection: sqlite3.Connection, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
+def read_rows(path: str | Path, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    """The rows of one query to the database at ``path`` (:func:`open_reader`)."""
+    with open_reader(path) as connection:
+        return connection.execute(sql, values).fetchall()
+
+
+def read_column(path: str | Path, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+    """The values of a query of one column."""
+    return [value for (value,) in read_rows(path, sql, values)]
+
+
+def read_dicts(path: str | Path, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
     """The rows of a query, each by the names of its columns."""
-    cursor = connection.execute(sql, values)
+    with open_reader(path) as connection:
+        return dicts_of(connection.execute(sql, values))
+
+
+def dicts_of(cursor: sqlite3.Cursor) -> list[dict[str, Any]]:
+    """The rows that a cursor has found, likewise."""
     cursor.row_factory = sqlite3.Row
     return [dict(row) for row in cursor]
 
 
-def read_frame(
-    connection: sqlite3.Connection, sql: str, values: Sequence[Any] = (), numbers: Sequence[str] = ()
-) -> pd.DataFrame:
+def read_frame(path: str | Path, sql: str, values: Sequence[Any] = (), numbers: Sequence[str] = ()) -> pd.DataFrame:
     """The rows of a query as a data frame.
 
     Args:
         numbers: columns that are float64 even where every value is missing or there is no row; with them, a column
             ``created_at`` becomes UTC times.
     """
-    cursor = connection.execute(sql, values)
-    frame = pd.DataFrame(cursor.fetchall(), columns=[column[0] for column in cursor.description])
+    with open_reader(path) as connection:
+        cursor = connection.execute(sql, values)
+        frame = pd.DataFrame(cursor.fetchall(), columns=[column[0] for column in cursor.description])
     frame = frame.astype(dict.fromkeys(numbers, float))
     if numbers and "created_at" in frame:
         frame["created_at"] = pd.to_datetime(frame["created_at"], utc=True, format="ISO8601")

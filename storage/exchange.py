@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -21,7 +22,7 @@ import numpy as np
 
 from drafters.errors import UserError
 from storage import queries
-from storage.connection import open_reader
+from storage.connection import read_rows
 from storage.filters import FINISHED, Filter
 from storage.rows import prompt_of
 from storage.run import IMPORTED, Run
@@ -40,28 +41,21 @@ def export_form(form: str, path: str | Path, filter: Filter, file: str | Path) -
         StorageError: the database cannot be read.
         UserError: there is no such run; nothing is written.
     """
-    if not any(True for _ in _exported(path, filter)):
+    imported = ", ".join(f"'{source}'" for source in IMPORTED)
+    where, values = filter.where(FINISHED, "round_count > 0", f"source NOT IN ({imported})")
+    order = "ORDER BY pool, policy, created_at, id"
+    found = read_rows(path, f"SELECT pool, policy, id FROM runs {where} {order}", values)
+    if not found:
         raise UserError("There is nothing to export: these forms take finished runs with rounds, and none matches.")
     written = 0
     with ZipFile(file, "w", ZIP_DEFLATED) as archive:
-        for (pool, policy), ids in _exported(path, filter):
-            runs = [run for id in ids if (run := queries.run(path, id))]
+        for (pool, policy), group in groupby(found, key=itemgetter(0, 1)):
+            runs = [run for _, _, id in group if (run := queries.run(path, id))]
             for name, write in FORMS[form].items():
                 folder = re.sub(r"[^\w.=+-]+", "-", f"{pool}-{policy}")
                 archive.writestr(name.format(folder), write(runs))
             written += len(runs)
     return written
-
-
-def _exported(path: str | Path, filter: Filter) -> Iterator[tuple[tuple[str, str], list[int]]]:
-    """The ids of the runs to write, oldest first, by pool and policy."""
-    imported = ", ".join(f"'{source}'" for source in IMPORTED)
-    where, values = filter.where(FINISHED, "round_count > 0", f"source NOT IN ({imported})")
-    with open_reader(path) as connection:
-        order = "ORDER BY pool, policy, created_at, id"
-        rows = connection.execute(f"SELECT pool, policy, id FROM runs {where} {order}", values).fetchall()
-    for key, group in groupby(rows, key=lambda row: (row[0], row[1])):
-        yield key, [id for _, _, id in group]
 
 
 def _spec_bench(runs: Sequence[Run]) -> str:

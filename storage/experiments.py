@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from storage.connection import open_reader, read_dicts
+from storage.connection import read_column, read_dicts
 from storage.filters import ALL, COMPARED, FINISHED, Filter
 from storage.problems import StorageError
 from storage.queries import PREVIEW, run
@@ -82,8 +82,8 @@ class Sought:
 def count(path: str | Path, sought: Sought = Sought()) -> int:
     """How many experiments are sought."""
     where, values = sought.where()
-    with open_reader(path) as connection:
-        return int(connection.execute(f"SELECT count(DISTINCT batch_id) FROM runs {where}", values).fetchone()[0])
+    (count,) = read_column(path, f"SELECT count(DISTINCT batch_id) FROM runs {where}", values)
+    return int(count)
 
 
 def listed(path: str | Path, sought: Sought = Sought(), *, limit: int = 20, offset: int = 0) -> list[dict[str, Any]]:
@@ -115,8 +115,7 @@ def listed(path: str | Path, sought: Sought = Sought(), *, limit: int = 20, offs
         FROM experiments LEFT JOIN notes ON notes.batch_id = experiments.id
         ORDER BY {ORDERS[sought.order]}, experiments.id LIMIT ? OFFSET ?
     """
-    with open_reader(path) as connection:
-        found = read_dicts(connection, sql, [*values, int(limit), int(offset)])
+    found = read_dicts(path, sql, [*values, int(limit), int(offset)])
     return [converted(row, ["policies", "regret"], json.loads) for row in found]
 
 
@@ -130,9 +129,8 @@ def in_history(path: str | Path, id: str) -> bool:
 
 def note(path: str | Path, id: str) -> str:
     """What is noted on an experiment, also before its first run."""
-    with open_reader(path) as connection:
-        found = connection.execute("SELECT note FROM notes WHERE batch_id = ?", [id]).fetchone()
-        return str(found[0]) if found else ""
+    found = read_column(path, "SELECT note FROM notes WHERE batch_id = ?", [id])
+    return str(found[0]) if found else ""
 
 
 def figures(path: str | Path, of: str | Filter, *, texts: bool = True) -> list[dict[str, Any]]:
@@ -144,13 +142,10 @@ def figures(path: str | Path, of: str | Filter, *, texts: bool = True) -> list[d
     repeated = "coalesce(json_extract(prior, '$.repeated'), 0) AS repeated"
     columns = ["id", "created_at", "task", "policy", "status", *written, "prompt_hash", *FIGURES, repeated]
     sql = f"SELECT {', '.join(columns)} FROM runs {where} ORDER BY created_at, id LIMIT {MOST_RUNS}"
-    with open_reader(path) as connection:
-        return read_dicts(connection, sql, values)
+    return read_dicts(path, sql, values)
 
 
 def runs(path: str | Path, id: str, most: int) -> list[Run]:
     """The first runs of an experiment with all their rounds, for those of few runs."""
-    with open_reader(path) as connection:
-        sql = "SELECT id FROM runs WHERE batch_id = ? ORDER BY created_at, id LIMIT ?"
-        ids = [found for (found,) in connection.execute(sql, [id, most])]
+    ids = read_column(path, "SELECT id FROM runs WHERE batch_id = ? ORDER BY created_at, id LIMIT ?", [id, most])
     return [found for each in ids if (found := run(path, each))]

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow.parquet import ParquetWriter
 
-from storage.connection import open_reader
+from storage.connection import open_reader, read_rows
 from storage.exchange import FORMS, export_form
 from storage.filters import Filter
 from storage.records import STATUS_TITLES
@@ -104,8 +104,7 @@ EXPORTS: dict[str, Callable[[str | Path, Filter, str | Path], int]] = {
 
 def _runs(path: str | Path, filter: Filter) -> tuple[dict[str, str], Iterator[tuple[Any, ...]]]:
     """The columns with their declared types, and the rows."""
-    with open_reader(path) as connection:
-        table = connection.execute("SELECT name, type FROM pragma_table_info('runs')").fetchall()
+    table = read_rows(path, "SELECT name, type FROM pragma_table_info('runs')")
     columns = {name: kind for name, kind in table if name not in PACKED}
 
     def rows() -> Iterator[tuple[Any, ...]]:

@@ -80,16 +80,14 @@ class Ratio:
     def side(self) -> int:
         """1 where it is above 1, -1 where it is below, at the 95 % level and on ``FEWEST_TO_TELL`` prompts or more; 0
         where that cannot be told. Whatever is called faster or slower anywhere, is so by this."""
-        if self.low is None or self.high is None or self.prompts < FEWEST_TO_TELL:
-            return 0
-        return 1 if self.low > 1.0 else -1 if self.high < 1.0 else 0
+        return _side(*self.interval) if self.interval and self.prompts >= FEWEST_TO_TELL else 0
 
     @property
     def told(self) -> int:
         """1 or -1 where the interval that is shown, of too few prompts that of their timings, lies above or below 1."""
-        if self.interval is None:
-            return timed_side(self.value, self.uncertainty) if self.uncertainty else 0
-        return 1 if self.interval[0] > 1.0 else -1 if self.interval[1] < 1.0 else 0
+        if self.interval:
+            return _side(*self.interval)
+        return timed_side(self.value, self.uncertainty) if self.uncertainty else 0
 
     @property
     def prompts_to_settle(self) -> float | None:
@@ -101,11 +99,12 @@ class Ratio:
 
         Source: Chow, Shao & Wang 2008, section 3.1 (sample size of a paired comparison).
         """
-        if self.low is None or self.high is None or not self.low > 0:
+        low, high = self.interval or (0.0, 0.0)
+        if not low > 0:
             return None
         if self.value == 1:
             return float("inf")
-        end = self.low if self.value > 1 else self.high
+        end = low if self.value > 1 else high
         usual, small = ndtri((1 + CONFIDENCE) / 2), stdtrit(self.prompts - 1, (1 + CONFIDENCE) / 2)
         reach = np.log(self.value / end) / np.log(self.value) * (usual + ndtri(POWER)) / small
         return float(max(np.ceil(self.prompts * reach**2), FEWEST_TO_TELL))
@@ -117,14 +116,20 @@ class Ratio:
 
     def text(self, unit: str = "") -> str:
         """``2.10× (1.80–2.40)``, for ``unit="×"``; ``2.10× ± 0.15`` of few prompts."""
-        if self.low is not None and self.high is not None:
-            return f"{self.value:.2f}{unit} ({_end(self.low)}–{_end(self.high)})"
+        if self.interval:
+            low, high = map(_end, self.interval)
+            return f"{self.value:.2f}{unit} ({low}–{high})"
         return timed_text(self.value, self.uncertainty, unit)
 
     def of_runs(self, uncertainties: Iterable[float | None]) -> Ratio:
         """With what is known of its runs' timings, where there is no interval."""
         known = [share for share in uncertainties if share is not None]
         return self if self.interval or not known else replace(self, uncertainty=max(known))
+
+
+def _side(low: float, high: float) -> int:
+    """1 where an interval is above 1, -1 where it is below, 0 where it includes 1."""
+    return 1 if low > 1.0 else -1 if high < 1.0 else 0
 
 
 def _end(value: float) -> str:
@@ -149,8 +154,7 @@ def timed_interval(value: float, uncertainty: float) -> tuple[float, float]:
 
 def timed_side(value: float, uncertainty: float) -> int:
     """1 where that interval is above 1, -1 where it is below, 0 where it includes 1."""
-    low, high = timed_interval(value, uncertainty)
-    return 1 if low > 1.0 else -1 if high < 1.0 else 0
+    return _side(*timed_interval(value, uncertainty))
 
 
 def timed_short(value: float, uncertainty: float | None, unit: str = "") -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 FINISHED = "status IN ('completed', 'stopped', 'context_limit')"
@@ -11,7 +12,6 @@ FINISHED = "status IN ('completed', 'stopped', 'context_limit')"
 
 COMPARED = "speedup IS NOT NULL"
 """SQL: runs with a baseline whose answers are long enough for a speed-up."""
-
 
 TIMED = "tokens_per_second IS NOT NULL"
 """SQL: runs whose rounds were taken alone: where a text was decoded beside others, its seconds measure no policy."""
@@ -51,11 +51,13 @@ class Filter:
     experiments: tuple[str, ...] = ()
     shared: bool = False
 
-    def where(self, *conditions: str) -> tuple[str, list[Any]]:
-        """The WHERE clause, further ``conditions`` (SQL, not user text) included, and its parameters."""
+    def where(self, *conditions: str, compared: Mapping[str, object] = MappingProxyType({})) -> tuple[str, list[Any]]:
+        """The WHERE clause and its parameters, further ``conditions`` (SQL, not user text) and values to be
+        ``compared`` included, as of :func:`clause`."""
         return clause(
             conditions,
             {
+                **compared,
                 "pool =": self.pool,
                 "hardware =": self.hardware,
                 "card_hash =": self.card,

@@ -18,7 +18,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from drafters.errors import UserError, fault_told
 from drafters.sampling import SamplingParams
-from storage.connection import open_reader
+from storage.connection import read_rows
 from storage.problems import StorageError
 from storage.records import Generation
 from storage.run import Conditions, Origin, Reported, Run, Source
@@ -196,10 +196,10 @@ def import_file(file: str | Path, store: Store, name: str = "") -> int:
     file = Path(file)
     content = _content(file)
     digest = blake2b(content.encode(), digest_size=4).hexdigest()
-    with open_reader(store.path) as connection:
-        same = connection.execute("SELECT suite, policy FROM runs WHERE suite LIKE ? LIMIT 1", [f"% #{digest}"])
-        if before := same.fetchone():
-            raise UserError(f"{file.name} was imported before: the history has it as {before[0]}, by {before[1]!r}")
+    same = "SELECT suite, policy FROM runs WHERE suite LIKE ? LIMIT 1"
+    if before := read_rows(store.path, same, [f"% #{digest}"]):
+        suite, policy = before[0]
+        raise UserError(f"{file.name} was imported before: the history has it as {suite}, by {policy!r}")
     runs = [run for where, value in _objects(file, content) for run in _runs_of(file, where, value)]
     if not runs:
         raise UserError(f"{file.name} holds no finished request; nothing was imported")

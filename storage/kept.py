@@ -8,7 +8,7 @@ from functools import lru_cache, partial, wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-from storage.connection import open_reader
+from storage.connection import read_rows
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,8 +45,7 @@ def kept(ask: Callable[Concatenate[Path, P], T]) -> Callable[Concatenate[Path, P
 def _state(path: Path) -> Hashable:
     """What every change of the database changes: size and time of its files, and the newest run's number, by which
     runs differ that were written within one tick of the file system's clock."""
-    with open_reader(path) as connection:
-        state: list[Hashable] = [connection.execute("SELECT max(id) FROM runs").fetchone()]
+    state: list[Hashable] = [*read_rows(path, "SELECT max(id) FROM runs")]
     for file in (path, path.with_name(f"{path.name}-wal")):
         with suppress(OSError):
             status = file.stat()

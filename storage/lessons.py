@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drafters.traffic import LESSONS, Lesson
-from storage.connection import BUSY_SECONDS, open_reader, open_writer, writing
+from storage.connection import BUSY_SECONDS, open_writer, read_column, read_rows, writing
 
 _TEACHES = """
     card_hash = ? AND suitability IS NOT NULL AND learn
@@ -21,8 +21,7 @@ def lessons(path: str | Path, card_hash: str, newest: int = LESSONS) -> list[tup
     Runs whose visitors did not want them to be learnt from are left out, and those before the last :func:`forget`.
     """
     sql = f"SELECT prompt, suitability FROM runs WHERE {_TEACHES} ORDER BY id DESC LIMIT ?"
-    with open_reader(path) as connection:
-        rows = connection.execute(sql, [card_hash, newest]).fetchall()
+    rows = read_rows(path, sql, [card_hash, newest])
     return [(prompt, json.loads(told)) for prompt, told in reversed(rows)]
 
 
@@ -42,23 +41,18 @@ def pools(path: str | Path) -> list[Taught]:
         SELECT pool, card_hash, drafters, max(draft_length), count(*) FROM runs
         WHERE {_TEACHES.replace("card_hash = ? AND ", "")} GROUP BY card_hash ORDER BY max(id) DESC
     """
-    with open_reader(path) as connection:
-        rows = connection.execute(sql).fetchall()
+    rows = read_rows(path, sql)
     return [Taught(pool, card, tuple(json.loads(names)), length, count) for pool, card, names, length, count in rows]
 
 
 def count(path: str | Path, card_hash: str) -> int:
     """How many lessons there are."""
-    with open_reader(path) as connection:
-        return int(connection.execute(f"SELECT count(*) FROM runs WHERE {_TEACHES}", [card_hash]).fetchone()[0])
+    (count,) = read_column(path, f"SELECT count(*) FROM runs WHERE {_TEACHES}", [card_hash])
+    return int(count)
 
 
 def forget(path: Path, card_hash: str) -> None:
     """Have a pool learn from later runs only; the runs themselves stay."""
-    db = open_writer(path.absolute(), BUSY_SECONDS)
-    try:
-        with writing(db):
-            newest = "SELECT ?, coalesce(max(created_at), '') FROM runs"
-            db.execute(f"INSERT OR REPLACE INTO learning (card_hash, since) {newest}", [card_hash])
-    finally:
-        db.close()
+    newest = "SELECT ?, coalesce(max(created_at), '') FROM runs"
+    with open_writer(path.absolute(), BUSY_SECONDS) as db, writing(db):
+        db.execute(f"INSERT OR REPLACE INTO learning (card_hash, since) {newest}", [card_hash])

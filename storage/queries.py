@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from storage.connection import open_reader, read_dicts, read_frame
+from storage.connection import dicts_of, open_reader, read_column, read_dicts, read_frame
 from storage.filters import ALL, FINISHED, TIMED, Filter, clause, run_id
 from storage.rows import converted, run_of
 from storage.run import Run
@@ -36,8 +36,8 @@ def count(path: str | Path, filter: Filter = ALL) -> int:
     """How many runs the filter lets through."""
     where, values = filter.where()
     counted = "count(*) FROM runs" if filter.by_run else "total(runs) FROM run_counts"
-    with open_reader(path) as connection:
-        return int(connection.execute(f"SELECT {counted} {where}", values).fetchone()[0])
+    (count,) = read_column(path, f"SELECT {counted} {where}", values)
+    return int(count)
 
 
 def listed(path: str | Path, filter: Filter = ALL, *, limit: int = 25, offset: int = 0) -> pd.DataFrame:
@@ -51,37 +51,31 @@ def listed(path: str | Path, filter: Filter = ALL, *, limit: int = 25, offset: i
         SELECT {", ".join(LISTED)}, substr(prompt, 1, {PREVIEW}) AS prompt FROM runs
         WHERE id IN (SELECT id FROM runs {where} {newest} LIMIT ? OFFSET ?) {newest}
     """
-    with open_reader(path) as connection:
-        return read_frame(connection, sql, [*values, int(limit), int(offset)])
+    return read_frame(path, sql, [*values, int(limit), int(offset)])
 
 
 def run(path: str | Path, id: int) -> Run | None:
     """One run by its id, with all its rounds; ``None`` if unknown."""
     with open_reader(path) as connection:
-        rows = read_dicts(connection, "SELECT * FROM runs WHERE id = ?", [run_id(id)])
-        rounds = read_dicts(connection, 'SELECT * FROM rounds WHERE run_id = ? ORDER BY "index"', [run_id(id)])
+        rows = dicts_of(connection.execute("SELECT * FROM runs WHERE id = ?", [run_id(id)]))
+        rounds = dicts_of(connection.execute('SELECT * FROM rounds WHERE run_id = ? ORDER BY "index"', [run_id(id)]))
     return run_of(rows[0], rounds) if rows else None
 
 
 def ids_of(path: str | Path, batch_id: str) -> list[int]:
     """The ids of the runs of a batch that emitted something, oldest first."""
-    sql = "SELECT id FROM runs WHERE batch_id = ? AND round_count > 0 ORDER BY id"
-    with open_reader(path) as connection:
-        return [id for (id,) in connection.execute(sql, [batch_id])]
+    return read_column(path, "SELECT id FROM runs WHERE batch_id = ? AND round_count > 0 ORDER BY id", [batch_id])
 
 
 def ids_after(path: str | Path, after: int, most: int) -> list[int]:
     """The ids of the runs that follow a run, in order, at most so many."""
-    with open_reader(path) as connection:
-        sql = "SELECT id FROM runs WHERE id > ? ORDER BY id LIMIT ?"
-        return [id for (id,) in connection.execute(sql, [run_id(after), int(most)])]
+    return read_column(path, "SELECT id FROM runs WHERE id > ? ORDER BY id LIMIT ?", [run_id(after), int(most)])
 
 
 def columns_of(path: str | Path, ids: Sequence[int], columns: Sequence[str]) -> dict[int, dict[str, Any]]:
     """Some columns of some runs, by their ids in ascending order; ids of no run are left out."""
     sql = f"SELECT id, {', '.join(columns)} FROM runs WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
-    with open_reader(path) as connection:
-        return {row.pop("id"): row for row in read_dicts(connection, sql, [json.dumps(list(ids))])}
+    return {row.pop("id"): row for row in read_dicts(path, sql, [json.dumps(list(ids))])}
 
 
 def ids_on(
@@ -98,9 +92,7 @@ def ids_on(
     decoded beside others or by another engine; of some experiments alone if any are named."""
     compared = {"card_hash =": card_hash, "hardware =": hardware, "dtype =": dtype, "id >": after}
     where, values = clause([TIMED, "source != 'vllm'"], compared, {"batch_id": experiments})
-    with open_reader(path) as connection:
-        found = connection.execute(f"SELECT id FROM runs {where} ORDER BY id DESC LIMIT ?", [*values, newest])
-        return [id for (id,) in found][::-1]
+    return read_column(path, f"SELECT id FROM runs {where} ORDER BY id DESC LIMIT ?", [*values, newest])[::-1]
 
 
 def seconds_per_run(path: str | Path, card_hash: str, hardware: str, dtype: str) -> float | None:
@@ -117,9 +109,8 @@ def seconds_per_run(path: str | Path, card_hash: str, hardware: str, dtype: str)
               FROM (SELECT id, batch_id, created_at, max_new_tokens FROM runs {where} ORDER BY id DESC LIMIT {RECENT}))
         WHERE n >= {FEWEST_RUNS} GROUP BY batch_id ORDER BY max(id) DESC LIMIT 1
     """
-    with open_reader(path) as connection:
-        found = connection.execute(sql, values).fetchone()
-        return found and found[0]
+    found = read_column(path, sql, values)
+    return found[0] if found else None
 
 
 def timed_rounds(path: str | Path, ids: Sequence[int]) -> list[dict[str, Any]]:
@@ -135,5 +126,4 @@ def timed_rounds(path: str | Path, ids: Sequence[int]) -> list[dict[str, Any]]:
         FROM rounds JOIN runs ON runs.id = run_id WHERE run_id IN ({", ".join("?" * len(ids))})
         ORDER BY run_id, "index"
     """
-    with open_reader(path) as connection:
-        return [converted(row, ["readers"], json.loads) for row in read_dicts(connection, sql, ids)]
+    return [converted(row, ["readers"], json.loads) for row in read_dicts(path, sql, ids)]

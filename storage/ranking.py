@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from storage.aggregates import RATIOS, ratio_columns
-from storage.connection import open_reader, read_frame
+from storage.connection import read_frame
 from storage.figures import FEWEST_PROMPTS, FEWEST_TOKENS, at_different_times, at_one_speed, ranks
 from storage.filters import ALL, FINISHED, Filter
 
@@ -41,37 +41,33 @@ def policy_summary(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
         SELECT policy, prompt_hash, count(*) AS runs, total(output_tokens < {FEWEST_TOKENS}) AS short_runs, {sums}
         FROM runs {where} GROUP BY policy, prompt_hash ORDER BY policy, prompt_hash
     """
-    with open_reader(path) as connection:
-        by_prompt = read_frame(connection, sql, values)
-    ran = {str(policy): set(prompts["prompt_hash"]) for policy, prompts in by_prompt.groupby("policy")}
+    by_prompt = read_frame(path, sql, values)
+    of_policy = {str(policy): prompts for policy, prompts in by_prompt.groupby("policy")}
+    ran = {policy: set(prompts["prompt_hash"]) for policy, prompts in of_policy.items()}
     compared, common = shared_prompts(ran, strict=bool(filter.policies)) if filter.shared else (list(ran), None)
-    of_policy = {str(policy): prompts for policy, prompts in by_prompt.groupby("policy", sort=True)}
     taken = {
         policy: prompts if common is None else prompts[prompts["prompt_hash"].isin(common)]
         for policy, prompts in of_policy.items()
         if policy in compared
     }
-    means = {name: _means(taken, name) for name in ("speedup", "request_speedup")}
+    speeds = ("speedup", "request_speedup")
+    means = {name: {policy: _means(prompts, name) for policy, prompts in taken.items()} for name in speeds}
     timed = {name: at_one_speed(found, PLAIN) for name, found in means.items()}
     apart = at_different_times(means["speedup"], PLAIN)
     rows = []
     for policy, prompts in of_policy.items():
         row = {"policy": policy, "runs": int(prompts["runs"].sum()), "short_runs": int(prompts["short_runs"].sum())}
-        row |= {
-            "compared": policy in taken,
-            "apart": apart,
-            "common": len(common or ()),
-            "ran": len(ran[policy] & (common or set())),
-        }
+        row |= {"compared": policy in taken, "apart": apart}
+        row |= {"common": len(common or ()), "ran": len(ran[policy] & (common or set()))}
         prompts = taken.get(policy, prompts)
         for name in RATIOS:
-            counted = prompts[prompts[f"{name}_runs"] > 0]
-            above, below = (counted[f"{name}_{part}"] / counted[f"{name}_runs"] for part in ("above", "below"))
+            pairs = _means(prompts, name)
             if policy in taken and name in timed:
                 baselines, seconds = timed[name]
-                above, below = ([of[prompt] for prompt in seconds[policy]] for of in (baselines, seconds[policy]))
+                pairs = {prompt: (baselines[prompt], own) for prompt, own in seconds[policy].items()}
+            above, below = ([pair[part] for pair in pairs.values()] for part in (0, 1))
             row |= ratio_columns(name, above, below)
-            row[f"{name}_runs"] = int(counted[f"{name}_runs"].sum())
+            row[f"{name}_runs"] = int(prompts[f"{name}_runs"].sum())
         rows.append(row)
     figures = [f"{name}{part}" for name in RATIOS for part in ("", "_low", "_high", "_prompts", "_runs")]
     names = ["policy", "runs", "short_runs", "compared", "apart", "common", "ran"]
@@ -88,14 +84,11 @@ def policy_summary(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
     return ordered.sort_values("rank", kind="stable", ignore_index=True).drop(columns="few")
 
 
-def _means(prompts: Mapping[str, pd.DataFrame], name: str) -> dict[str, dict[Any, tuple[float, float]]]:
-    """The mean seconds of the baselines and of the runs of each policy, by prompt, for a speed-up of ``RATIOS``."""
-    found = {}
-    for policy, sums in prompts.items():
-        known = sums[sums[f"{name}_runs"] > 0]
-        above, below = (known[f"{name}_{part}"] / known[f"{name}_runs"] for part in ("above", "below"))
-        found[policy] = dict(zip(known["prompt_hash"], zip(above, below, strict=True), strict=True))
-    return found
+def _means(prompts: pd.DataFrame, name: str) -> dict[Any, tuple[float, float]]:
+    """Numerator and denominator of a figure of ``RATIOS``, each the mean over the runs of a prompt, by its hash."""
+    counted = prompts[prompts[f"{name}_runs"] > 0]
+    above, below = (counted[f"{name}_{part}"] / counted[f"{name}_runs"] for part in ("above", "below"))
+    return dict(zip(counted["prompt_hash"], zip(above, below, strict=True), strict=True))
 
 
 def shared_prompts(ran: Mapping[str, set[Any]], *, strict: bool = False) -> tuple[list[str], set[Any] | None]:

@@ -21,8 +21,9 @@ from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, Repositor
 from sqlite_utils import Database
 
 from drafters.errors import first_line
-from storage.connection import open_reader, open_writer, read_only, writing
+from storage.connection import open_reader, open_writer, read_only, read_rows, writing
 from storage.problems import StorageError, explained
+from storage.queries import count
 
 log = logging.getLogger(__name__)
 
@@ -229,9 +230,8 @@ class Backup:
 
 def _state(path: Path) -> tuple[int, ...] | None:
     """What changes when runs are added; ``None`` while there are none."""
-    with open_reader(path) as connection:
-        count, last = connection.execute("SELECT count(*), max(id) FROM runs").fetchone()
-    return (count, last) if count else None
+    ((runs, last),) = read_rows(path, "SELECT count(*), max(id) FROM runs")
+    return (runs, last) if runs else None
 
 
 def snapshot(path: Path, to: Path) -> None:
@@ -302,14 +302,9 @@ def restore(path: Path, backup: Path) -> int:
                 db.execute("DELETE FROM unfinished")  # nothing of it is under way
         except StorageError as error:
             raise StorageError(str(error).replace(str(copy), str(backup))) from error
-        before = _count(path)
+        before = count(path)
         take_in(path, copy)
-    return _count(path) - before
-
-
-def _count(path: Path) -> int:
-    with open_reader(path) as connection:
-        return int(connection.execute("SELECT count(*) FROM runs").fetchone()[0])
+    return count(path) - before
 
 
 def _add_missing(db: Database) -> None:

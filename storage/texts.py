@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from storage.connection import open_reader, read_dicts
-from storage.filters import ALL, FINISHED, Filter, clause, run_id
+from storage.connection import read_column, read_dicts, read_rows
+from storage.filters import ALL, FINISHED, Filter, run_id
 from storage.rows import run_of
 from storage.run import Run
 
@@ -45,9 +45,7 @@ class TextFilter:
         """The WHERE clause and its parameters."""
         id = None if self.id is None else run_id(self.id)
         compared = {"id =": id, "suite =": self.suite, "id > (SELECT max(id) FROM runs) -": self.among}
-        more, values = self.runs.where(REPLAYABLE)
-        where, further = clause([more.removeprefix("WHERE ")], compared, {})
-        return where, [*values, *further]
+        return self.runs.where(REPLAYABLE, compared=compared)
 
 
 ALL_TEXTS = TextFilter()
@@ -74,21 +72,20 @@ def benches(path: str | Path, filter: TextFilter = ALL_TEXTS) -> list[Bench]:
                count(DISTINCT {" || '|' || ".join(_TEXT)}), max(id)
         FROM runs {where} GROUP BY card_hash, hardware, dtype ORDER BY max(id) DESC
     """
-    with open_reader(path) as connection:
-        return [
-            Bench(pool, card, hardware, dtype, tuple(json.loads(names)), count)
-            for pool, card, hardware, dtype, names, count, _ in connection.execute(sql, values)
-        ]
+    rows = read_rows(path, sql, values)
+    return [
+        Bench(pool, card, hardware, dtype, tuple(json.loads(names)), count)
+        for pool, card, hardware, dtype, names, count, _ in rows
+    ]
 
 
 def groups(path: str | Path, filter: TextFilter = ALL_TEXTS) -> dict[str, list[str]]:
     """The distinct ``suites`` and ``tasks`` of texts, sorted."""
     where, values = filter.where()
     found: dict[str, list[str]] = {}
-    with open_reader(path) as connection:
-        for column in ("suite", "task"):
-            sql = f"SELECT DISTINCT {column} FROM runs {where} AND {column} IS NOT NULL ORDER BY {column}"
-            found[f"{column}s"] = [value for (value,) in connection.execute(sql, values)]
+    for column in ("suite", "task"):
+        sql = f"SELECT DISTINCT {column} FROM runs {where} AND {column} IS NOT NULL ORDER BY {column}"
+        found[f"{column}s"] = read_column(path, sql, values)
     return found
 
 
@@ -96,8 +93,7 @@ def replayable(path: str | Path, filter: TextFilter = ALL_TEXTS) -> list[Run]:
     """The texts, newest first, each as the newest run that wrote it, but without its rounds and tokens, which no
     replay needs."""
     chosen, values = _newest(filter)
-    with open_reader(path) as connection:
-        rows = read_dicts(connection, f"SELECT * FROM runs WHERE id IN ({chosen}) ORDER BY id DESC", values)
+    rows = read_dicts(path, f"SELECT * FROM runs WHERE id IN ({chosen}) ORDER BY id DESC", values)
     return [run_of(row, ()) for row in rows]
 
 
@@ -118,11 +114,10 @@ def size(path: str | Path, filter: TextFilter = ALL_TEXTS) -> Size:
     """How many texts a filter lets through."""
     chosen, values = _newest(filter)
     counts = "count(*), coalesce(sum(output_tokens), 0), count(DISTINCT prompt_hash)"
-    with open_reader(path) as connection:
-        distinct = ", ".join(f"json_group_array(DISTINCT {column})" for column in ("draft_length", "version"))
-        sql = f"SELECT {counts}, {distinct} FROM runs WHERE id IN ({chosen})"
-        texts, tokens, prompts, *lists = connection.execute(sql, values).fetchone()
-        (every,) = connection.execute(f"SELECT count(*) FROM ({chosen})", [*values[:-1], -1]).fetchone()
+    distinct = ", ".join(f"json_group_array(DISTINCT {column})" for column in ("draft_length", "version"))
+    sql = f"SELECT {counts}, {distinct} FROM runs WHERE id IN ({chosen})"
+    ((texts, tokens, prompts, *lists),) = read_rows(path, sql, values)
+    (every,) = read_column(path, f"SELECT count(*) FROM ({chosen})", [*values[:-1], -1])
     lengths, versions = (tuple(sorted(value for value in json.loads(found) if value is not None)) for found in lists)
     return Size(texts, tokens, prompts, lengths, versions, every - texts)
 

@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from storage.connection import open_reader
+from storage.connection import read_rows
 
 
 def unfinished(path: Path) -> dict[str, dict[str, Any]]:
     """What was handed to ``Store.add`` as the beginning of jobs that have not ended, by their ids, in that order."""
-    with open_reader(path) as connection:
-        found = connection.execute("SELECT id, job FROM unfinished ORDER BY begun_at, id").fetchall()
+    found = read_rows(path, "SELECT id, job FROM unfinished ORDER BY begun_at, id")
     return {id: json.loads(job) for id, job in found}
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from sqlite_utils import Database
 
 from drafters.sampling import SamplingParams
-from storage.connection import open_reader, read_frame
+from storage.connection import read_frame
 from storage.records import Generation, Round
 from storage.run import Baseline, Conditions, Origin, Run, Scores
 from storage.schema import upgrade
@@ -96,8 +96,7 @@ def make_run(generation: Generation | None = None, **changes: Any) -> Run:
 
 def recorded(path: Path, limit: int = -1) -> pd.DataFrame:
     """The runs of a history, newest first, with all columns of the table."""
-    with open_reader(path) as connection:
-        return read_frame(connection, "SELECT * FROM runs ORDER BY created_at DESC, id DESC LIMIT ?", [limit])
+    return read_frame(path, "SELECT * FROM runs ORDER BY created_at DESC, id DESC LIMIT ?", [limit])
 
 
 def columns_of(table: str) -> list[str]:

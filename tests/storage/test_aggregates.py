@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from storage import aggregates, queries, ranking
+from storage import connection as connections
 from storage.connection import open_reader
 from storage.figures import ratio_of_totals
 from storage.filters import Filter
@@ -312,7 +313,7 @@ def test_charts_read_the_dashboards_index_only(
             connection.set_trace_callback(asked.append)
             yield connection
 
-    for module in (aggregates, ranking):
+    for module in (aggregates, connections):
         monkeypatch.setattr(module, "open_reader", traced)
     table(filled, Filter(pool="pocket", policies=("ucb", "hedge")))
     plans = [

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from storage import export
-from storage.connection import open_reader, read_dicts
+from storage.connection import read_dicts
 from storage.export import EXPORTS, PACKED, export_csv, export_json, export_parquet
 from storage.filters import Filter
 from storage.store import Store
@@ -43,8 +43,7 @@ def test_parquet_is_the_table_with_its_types(
     monkeypatch.setattr(export, "ROW_GROUP", group)
     file = tmp_path / "runs.parquet"
     columns = ", ".join(column for column in columns_of("runs") if column not in PACKED)
-    with open_reader(filled) as connection:
-        known = read_dicts(connection, f"SELECT {columns} FROM runs ORDER BY id")
+    known = read_dicts(filled, f"SELECT {columns} FROM runs ORDER BY id")
     assert export_parquet(filled, Filter(), file) == len(known)
     assert pq.read_table(file).to_pylist() == known
     schema = pq.read_schema(file)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from storage import queries
+from storage.connection import open_reader
 from storage.export import EXPORTS
 from storage.filters import Filter
 from storage.problems import StorageError
@@ -118,7 +119,7 @@ def test_a_path_is_a_path_not_a_uri(store: Store, filled: Path, tmp_path: Path) 
 
 
 def test_connections_cannot_write(filled: Path) -> None:
-    with pytest.raises(StorageError, match="read-only"), queries.open_reader(filled) as connection:
+    with pytest.raises(StorageError, match="read-only"), open_reader(filled) as connection:
         connection.execute("DELETE FROM runs")
 
 
