@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any
-
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, TokenizersBackend
+from typing import TYPE_CHECKING, Any
 
 from drafters.errors import PoolError
+
+if TYPE_CHECKING:  # a second or two that whoever only reads runs need not wait
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 Turn = tuple[str, str]
 """An earlier turn of a conversation: the prompt and its answer."""
@@ -103,6 +104,8 @@ class TextStream:
 def decoder_of(tokenizer: PreTrainedTokenizerBase, **decoding: Any) -> Callable[[list[int]], str]:
     """Text of token ids, without special tokens; directly by the library below where ``transformers`` only passes ids
     on, which takes a third of the time."""
+    from transformers import TokenizersBackend
+
     cleans = decoding.get("clean_up_tokenization_spaces", getattr(tokenizer, "clean_up_tokenization_spaces", True))
     if type(tokenizer)._decode is TokenizersBackend._decode and not cleans:
         return partial(tokenizer.backend_tokenizer.decode, skip_special_tokens=True)

@@ -44,6 +44,10 @@ FILES = {
 """Bytes of the weight files that the Hub lists for heads, and of a number in them."""
 
 
+ROOM = 64
+"""Tokens of an answer that fills a context."""
+
+
 @pytest.fixture(scope="module", params=REAL)
 def twin(request, tmp_path_factory):
     """A pool of twins: name, card, path, pool."""
@@ -112,24 +116,25 @@ def test_a_twin_decodes_as_its_target_alone(name, tmp_path):
         assert md.generate(pool, "abc", policy, SamplingParams(16, draft_length=4)).token_ids == expected, policy
 
 
+def check_held(pool, prompt, card, path):
+    """With its context filled, after a prompt of most of it, a pool holds the bytes that the estimate says."""
+    ids = (pool.encode(prompt) * pool.target.window)[: pool.target.window - ROOM]
+    out = md.generate(pool, ids, "round-robin", SamplingParams(ROOM))
+    assert len(out.token_ids) == ROOM
+    said = sum(part.weights + part.cache for part in estimate(card, path, "cpu").parts)
+    assert twins.held_bytes(pool.target, pool.drafters) == pytest.approx(said, rel=0.1)
+
+
 def test_a_twin_is_as_large_as_the_estimate_says_once_its_context_is_full(twin):
     _, card, path, pool = twin
-    room = pool.target.window - len(pool.encode("abc"))
-    out = md.generate(pool, "abc", "round-robin", SamplingParams(room))
-    assert len(out.token_ids) == room
-    found = estimate(card, path, "cpu")
-    said = sum(part.weights + part.cache for part in found.parts)
-    assert twins.held_bytes(pool.target, pool.drafters) == pytest.approx(said, rel=0.1)
+    check_held(pool, "abc", card, path)
 
 
 @pytest.mark.parametrize("name", ["pocket", *(pytest.param(n, marks=pytest.mark.long) for n in OTHER_POCKETS)])
 def test_a_pocket_pool_is_as_large_as_the_estimate_says(name):
     pool = load_pool(name)
     pool.stop_ids = frozenset()
-    md.generate(pool, pool.examples[0][1], "round-robin", SamplingParams(pool.target.window))
-    found = estimate(pool.card, find_card(name), "cpu")
-    said = sum(part.weights + part.cache for part in found.parts)
-    assert twins.held_bytes(pool.target, pool.drafters) == pytest.approx(said, rel=0.1)
+    check_held(pool, pool.examples[0][1], pool.card, find_card(name))
 
 
 @pytest.mark.parametrize("quantization", [None, "nf4", "int8"])

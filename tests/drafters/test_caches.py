@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 
+from drafters import caches as caches_module
 from drafters import memory
 from drafters.caches import STEP, Caches, Waiting, ran_out
 from drafters.card import find_card, load_card
@@ -31,8 +32,9 @@ class Held:
 
 
 @pytest.fixture
-def budget():
-    """Room for four texts of 16 tokens, a KiB each."""
+def budget(monkeypatch):
+    """Room for four texts of 16 tokens, a KiB each; no garbage is collected, which takes a while."""
+    monkeypatch.setattr(caches_module, "free_unused", lambda: None)
     return Caches(lambda tokens: 1024 * tokens, 4 * STEP * 1024)
 
 
