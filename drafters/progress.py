@@ -36,7 +36,7 @@ def silent(step: Step) -> None:
 class Steps:
     """Counts the steps of one loading, and reports each."""
 
-    def __init__(self, of: int, report: Report = silent):
+    def __init__(self, of: int, report: Report):
         self._now, self._report = Step("loading", "", 0, of), report
 
     @property

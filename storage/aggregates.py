@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -203,9 +203,10 @@ def time_by_phase(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
     return read_frame(path, sql, values, numbers=names)
 
 
-def latency(path: str | Path, filter: Filter = ALL, percentiles: Sequence[int] = (50, 90, 99)) -> pd.DataFrame:
+def latency(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
     """Percentiles over the finished, timed runs of each policy: policy, runs, and ``token_p50`` … (seconds per output
     token, decoding only) and ``first_p50`` … (seconds of the prefill, which the first token waits for)."""
+    percentiles = (50, 90, 99)
     names = [f"{column}_p{p}" for column in ("token", "first") for p in percentiles]
     rows: list[list[Any]] = []
     seconds = "decode_seconds / output_tokens, prefill_seconds"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -41,8 +41,7 @@ def export_form(form: str, path: str | Path, filter: Filter, file: str | Path) -
         StorageError: the database cannot be read.
         UserError: there is no such run; nothing is written.
     """
-    imported = ", ".join(f"'{source}'" for source in IMPORTED)
-    where, values = filter.where(FINISHED, "round_count > 0", f"source NOT IN ({imported})")
+    where, values = filter.where(FINISHED, "round_count > 0", f"source NOT IN {IMPORTED}")
     order = "ORDER BY pool, policy, created_at, id"
     found = read_rows(path, f"SELECT pool, policy, id FROM runs {where} {order}", values)
     if not found:
@@ -84,22 +83,23 @@ def _acceptance_rate(runs: Sequence[Run]) -> str:
     for run in runs:
         emitted = [r.emitted for r in run.generation.rounds]
         lengths.append(emitted[int(emitted[0] == 1) : -1] or [1])
+    means = [fmean(each) for each in lengths]
     counts = Counter(length for each in lengths for length in each)
     joint = {n: sum(c for m, c in counts.items() if m >= n) / counts.total() for n in sorted(counts)}
     before = [1.0, *joint.values()]
     found: dict[str, Any] = {
-        "Request_AL": {str(run.id): {"0": fmean(each)} for run, each in zip(runs, lengths, strict=True)},
-        "Average_AL": fmean(map(fmean, lengths)),
+        "Request_AL": {str(run.id): {"0": mean} for run, mean in zip(runs, means, strict=True)},
+        "Average_AL": fmean(means),
         "Acceptance_Length_Histogram": {n: counts[n] for n in sorted(counts)},
         "Conditional_Acceptance_Rate": {n: share / last for (n, share), last in zip(joint.items(), before)},
         "Joint_Acceptance_Rate": joint,
     }
-    tasks = sorted({run.origin.task for run in runs if run.origin.task})
-    if tasks:
-        of = {
-            task: [fmean(e) for run, e in zip(runs, lengths, strict=True) if run.origin.task == task] for task in tasks
-        }
-        found["Category_AL"] = {task: fmean(means) for task, means in of.items()}
+    by_task = defaultdict[str, list[float]](list)
+    for run, mean in zip(runs, means, strict=True):
+        if run.origin.task:
+            by_task[run.origin.task].append(mean)
+    if by_task:
+        found["Category_AL"] = {task: fmean(by_task[task]) for task in sorted(by_task)}
     return json.dumps([found], indent=4)
 
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-FINISHED = "status IN ('completed', 'stopped', 'context_limit')"
+from storage import records
+
+FINISHED = f"status IN {records.FINISHED}"
 """SQL: runs that came to an end of their own. Figures about speed and regret count these only."""
 
 COMPARED = "speedup IS NOT NULL"

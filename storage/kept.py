@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from contextlib import suppress
 from functools import lru_cache, partial, wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from storage.connection import read_rows
+from storage.replaced import state_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,9 +45,5 @@ def kept(ask: Callable[Concatenate[Path, P], T]) -> Callable[Concatenate[Path, P
 def _state(path: Path) -> Hashable:
     """What every change of the database changes: size and time of its files, and the newest run's number, by which
     runs differ that were written within one tick of the file system's clock."""
-    state: list[Hashable] = [*read_rows(path, "SELECT max(id) FROM runs")]
-    for file in (path, path.with_name(f"{path.name}-wal")):
-        with suppress(OSError):
-            status = file.stat()
-            state.append((file.name, status.st_ino, status.st_size, status.st_mtime_ns))
-    return tuple(state)
+    newest = read_rows(path, "SELECT max(id) FROM runs")
+    return newest[0], state_of(path), state_of(path.with_name(f"{path.name}-wal"))

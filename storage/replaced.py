@@ -40,11 +40,11 @@ class Watch:
         with suppress(sqlite3.Error):  # as on a full disk: what was committed stays in the log
             self._emptied = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
         db.execute(f"PRAGMA busy_timeout = {patience}")
-        self._left = _state(self._path)
+        self._left = state_of(self._path)
 
     def replaced(self, db: Database) -> bool:
         """Whether it is another file, or has been written by something else than SQLite; then it must be closed."""
-        now = _state(self._path)
+        now = state_of(self._path)
         if now is None or self._left is None or now[:2] != self._left[:2]:
             self._unsettled = True
         elif now != self._left or not self._emptied:
@@ -62,7 +62,7 @@ class Watch:
         """
         if not self._unsettled:
             return
-        before, self._seen = self._seen, _state(self._path)
+        before, self._seen = self._seen, state_of(self._path)
         if self._seen is not None and before != self._seen:
             raise StorageError(
                 f"The file {self._path} was replaced while it was open: runs are written to what is there now, "
@@ -79,7 +79,8 @@ def _version(db: Database) -> int:
     return int(db.execute("PRAGMA data_version").fetchone()[0])
 
 
-def _state(path: Path) -> State | None:
+def state_of(path: Path) -> State | None:
+    """What every change of a file changes; ``None`` where there is none."""
     with suppress(OSError):
         status = path.stat()
         return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,11 @@ class Kept:
 
     def wait(self, seconds: float = KEEPING_SECONDS) -> bool:
         """Wait until it is committed or cannot be for now, at most so many seconds; returns :attr:`committed`."""
-        return self._store._wait(self, seconds)
+        store = self._store
+        with store._changed:
+            hopeless = lambda: store._db is None and store._cause is not None  # noqa: E731
+            store._changed.wait_for(lambda: self.committed or self.left_out or hopeless(), seconds)
+            return self.committed
 
 
 class Store:
@@ -184,13 +189,6 @@ class Store:
     def _closed(self) -> bool:
         return self._give_up_at < math.inf
 
-    def _wait(self, kept: Kept, seconds: float) -> bool:
-        """See :meth:`Kept.wait`."""
-        with self._changed:
-            hopeless = lambda: self._db is None and self._cause is not None  # noqa: E731
-            self._changed.wait_for(lambda: kept.committed or kept.left_out or hopeless(), seconds)
-            return kept.committed
-
     def _urge(self) -> None:
         """Have the writer try again without a pause."""
         self._urged = True
@@ -210,8 +208,7 @@ class Store:
                 self._disconnect()  # a new connection may find the file repaired, writable or replaced
                 self._note(explain(error, self.path))
             with self._changed:
-                pause = self._give_up_at - time.monotonic()
-                pause = min(pause, self._retry_seconds)
+                pause = min(self._give_up_at - time.monotonic(), self._retry_seconds)
                 ready = lambda: self._urged or (self._db if self._waiting else self._closed)  # noqa: E731
                 self._changed.wait_for(ready, pause)
                 self._urged = False
@@ -244,7 +241,7 @@ class Store:
     def _next(self) -> list[Kept]:
         """What is written next, in one transaction: all that waits, up to a bound."""
         with self._changed:
-            return [kept for kept, _ in zip(self._waiting, range(TOGETHER), strict=False)]
+            return list(islice(self._waiting, TOGETHER))
 
     def _write(self, together: Sequence[Kept]) -> None:
         """Write all of them and take them out of the queue; one that is itself at fault is left out."""
