@@ -123,7 +123,6 @@ class Unread:
 
     @property
     def mean(self) -> float:
-        """The mean over the drafters."""
         return sum(self.tokens) / len(self.tokens) if self.tokens else 0.0
 
     def emitted(self, tokens: int, arms: Iterable[int]) -> None:
@@ -219,7 +218,6 @@ class CostMeter:
 
     @property
     def drafts(self) -> bool:
-        """As that of :class:`Costs`."""
         return self.crowd.drafts
 
     def evaluated(self, seconds: float) -> None:

@@ -54,7 +54,6 @@ class Line:
         self.weight, self.x, self.y, self.xx, self.xy = (share * each for each in sums)
 
     def add(self, units: float, seconds: float) -> None:
-        """Count a measurement."""
         if self.weight > 3.0:
             seconds = min(seconds, self.OUTLIER * self.at(units))
         self.weight = self.MEMORY * self.weight + 1.0
@@ -80,7 +79,6 @@ class Line:
 
     @property
     def fixed(self) -> float:
-        """Intercept."""
         return (self.y - self.per_unit * self.x) / (self.weight + self.origin) if self.weight else 0.0
 
     @property

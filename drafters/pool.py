@@ -108,7 +108,6 @@ class Pool:
 
     @property
     def device(self) -> torch.device:
-        """Device of the target."""
         return self.target.device
 
     @property

@@ -59,7 +59,6 @@ class SamplingParams:
 
     @property
     def greedy(self) -> bool:
-        """Whether decoding takes the most probable token each time."""
         return self.temperature == 0.0
 
 

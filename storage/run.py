@@ -66,11 +66,9 @@ class Baseline:
 
     @property
     def tokens_per_second(self) -> float:
-        """Rate of decoding."""
         return 1.0 / self.seconds_per_token
 
     def decode_seconds(self, tokens: int) -> float:
-        """What decoding so many tokens takes."""
         return tokens * self.seconds_per_token
 
     def request_seconds(self, tokens: int) -> float:

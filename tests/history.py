@@ -6,6 +6,16 @@ from pathlib import Path
 
 from storage import queries
 from storage.run import Run
+from storage.store import Store
+from tests.runs import make_run
+
+
+def add(path: Path, *asked: str) -> Path:
+    """Write a run of each of these prompts, in a store of its own."""
+    with Store(path) as store:
+        for prompt in asked:
+            store.add(make_run(prompt=prompt))
+    return path
 
 
 def recorded(path: Path) -> list[Run]:

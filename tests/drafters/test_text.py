@@ -63,16 +63,10 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_pocket_text_comes_out_whole(pocket, text):
-    ids = pocket(text)["input_ids"]
-    assert "".join(stream(pocket, ids)) == text
-
-
-@pytest.mark.parametrize("text", TEXTS)
-def test_bytes_come_out_whole(one_byte, text):
-    ids = one_byte(text)["input_ids"]
-    assert len(ids) == len(text.encode())
-    assert "".join(stream(one_byte, ids)) == text
+def test_texts_come_out_whole(pocket, one_byte, text):
+    for tokenizer in (pocket, one_byte):
+        assert "".join(stream(tokenizer, tokenizer(text)["input_ids"])) == text
+    assert len(one_byte(text)["input_ids"]) == len(text.encode())
 
 
 @given(text=st.text(max_size=40), sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4))

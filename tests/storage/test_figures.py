@@ -51,11 +51,6 @@ def test_the_value_is_the_ratio_of_the_totals(pairs: list[tuple[float, float]]) 
         assert min(ratios) * (1 - 1e-9) <= found.low <= found.high <= max(ratios) * (1 + 1e-9)
 
 
-def test_it_is_no_mean_of_ratios() -> None:
-    found = ratio_of_totals([1.0, 100.0], [1.0, 10.0])
-    assert found is not None and found.value == pytest.approx(101 / 11)
-
-
 @given(st.lists(st.tuples(POSITIVE, POSITIVE), min_size=FEWEST_PROMPTS, max_size=8), st.integers(2, 5))
 def test_repeating_prompts_leaves_value_and_interval(pairs: list[tuple[float, float]], repeats: int) -> None:
     above, below = (list(part) for part in zip(*pairs))

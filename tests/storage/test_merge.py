@@ -9,15 +9,8 @@ from storage import queries
 from storage.problems import StorageError
 from storage.store import Store
 from storage.sync import snapshot, take_in
-from tests.history import prompts
+from tests.history import add, prompts
 from tests.runs import make_run
-
-
-def history(path: Path, *prompts: str) -> Path:
-    with Store(path) as store:
-        for prompt in prompts:
-            store.add(make_run(prompt=prompt))
-    return path
 
 
 def test_a_snapshot_is_whole_while_the_store_is_writing(tmp_path: Path) -> None:
@@ -35,11 +28,11 @@ def test_a_snapshot_is_whole_while_the_store_is_writing(tmp_path: Path) -> None:
 
 
 def test_histories_are_united_and_no_run_comes_twice(tmp_path: Path) -> None:
-    here = history(tmp_path / "here.db", "a", "b")
+    here = add(tmp_path / "here.db", "a", "b")
     there = tmp_path / "there.db"
     snapshot(here, there)
-    history(here, "c")
-    history(there, "d", "e")
+    add(here, "c")
+    add(there, "d", "e")
     copy = tmp_path / "copy.db"
     snapshot(there, copy)
     take_in(here, copy)
@@ -54,17 +47,17 @@ def test_histories_are_united_and_no_run_comes_twice(tmp_path: Path) -> None:
 
 
 def test_a_missing_history_is_restored_with_its_numbers(tmp_path: Path) -> None:
-    there = history(tmp_path / "there.db", "a", "b")
+    there = add(tmp_path / "there.db", "a", "b")
     copy, here = tmp_path / "copy.db", tmp_path / "here.db"
     snapshot(there, copy)
     (tmp_path / "here.db-wal").write_bytes(b"of a database that is gone")
     take_in(here, copy)
-    history(here, "c")
+    add(here, "c")
     assert prompts(here) == ["a", "b", "c"] and queries.run(here, 1) == queries.run(there, 1)
 
 
 def test_a_copy_that_is_damaged_or_newer_changes_nothing(tmp_path: Path) -> None:
-    here = history(tmp_path / "here.db", "a")
+    here = add(tmp_path / "here.db", "a")
     damaged, newer, missing = tmp_path / "damaged.db", tmp_path / "newer.db", tmp_path / "missing.db"
     damaged.write_bytes(bytes(range(256)) * 8)
     snapshot(here, newer)

@@ -16,7 +16,7 @@ from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, Repositor
 from storage import sync
 from storage.store import Store
 from storage.sync import FILE, Backup, Dataset, Folder, snapshot
-from tests.history import prompts
+from tests.history import add, prompts
 from tests.runs import make_run
 
 
@@ -89,12 +89,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path):
         return Folder(tmp_path / "volume") if request.param == "folder" else Dataset("me/runs", hub)
 
     return make
-
-
-def add(path: Path, *asked: str) -> None:
-    with Store(path) as store:
-        for prompt in asked:
-            store.add(make_run(prompt=prompt))
 
 
 def test_the_last_runs_are_there_at_the_next_start(tmp_path: Path, place) -> None:
