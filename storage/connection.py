@@ -23,7 +23,7 @@ BUSY_SECONDS = 5.0
 """How long SQLite waits for another program's lock."""
 
 
-def open_writer(path: Path, busy_seconds: float, keeps: bool = True) -> Database:
+def open_writer(path: Path, busy_seconds: float = BUSY_SECONDS, keeps: bool = True) -> Database:
     """Open for writing, create or upgrade the tables, and switch to write-ahead logging.
 
     Args:
@@ -52,7 +52,7 @@ def open_writer(path: Path, busy_seconds: float, keeps: bool = True) -> Database
 
 def check_writable(path: str | Path) -> None:
     """Raise :class:`StorageError` where the database, created if it is missing, cannot be written."""
-    open_writer(Path(path).absolute(), BUSY_SECONDS).close()
+    open_writer(Path(path).absolute()).close()
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -54,59 +54,48 @@ class Filter:
     shared: bool = False
 
     def where(self, *conditions: str, compared: Mapping[str, object] = MappingProxyType({})) -> tuple[str, list[Any]]:
-        """The WHERE clause and its parameters, further ``conditions`` (SQL, not user text) and values to be
-        ``compared`` included, as of :func:`clause`."""
-        return clause(
-            conditions,
-            {
-                **compared,
-                "pool =": self.pool,
-                "hardware =": self.hardware,
-                "card_hash =": self.card,
-                "dtype =": self.dtype,
-                "version =": self.version,
-                "baseline_kind =": self.baseline,
-                "draft_length =": self.draft_length,
-                "temperature =": self.temperature,
-                "max_new_tokens =": self.max_new_tokens,
-                "created_at >=": self.since,
-                "created_at <": self.until,
-            },
-            {
-                "policy": self.policies,
-                "task": self.tasks,
-                "source": self.sources,
-                "prompt_hash": self.prompts,
-                "batch_id": self.experiments,
-            },
-        )
+        """The WHERE clause and its parameters.
+
+        Args:
+            conditions: further SQL, as it is.
+            compared: further values by column and operator, such as ``"id >"``; ``None`` restricts nothing.
+        """
+        parts, values = list(conditions), list[Any]()
+        compared = {
+            **compared,
+            "pool =": self.pool,
+            "hardware =": self.hardware,
+            "card_hash =": self.card,
+            "dtype =": self.dtype,
+            "version =": self.version,
+            "baseline_kind =": self.baseline,
+            "draft_length =": self.draft_length,
+            "temperature =": self.temperature,
+            "max_new_tokens =": self.max_new_tokens,
+            "created_at >=": self.since,
+            "created_at <": self.until,
+        }
+        for comparison, value in compared.items():
+            if value is not None:
+                parts.append(f"{comparison} ?")
+                values.append(value)
+        among: dict[str, tuple[object, ...]] = {
+            "policy": self.policies,
+            "task": self.tasks,
+            "source": self.sources,
+            "prompt_hash": self.prompts,
+            "batch_id": self.experiments,
+        }
+        for column, choices in among.items():
+            if choices:
+                parts.append(f"{column} IN ({', '.join('?' * len(choices))})")
+                values.extend(choices)
+        return (f"WHERE {' AND '.join(parts)}" if parts else "", values)
 
     @property
     def by_run(self) -> bool:
         """Whether it asks for what the counts of runs do not tell: time, prompt or experiment."""
         return self.since is not None or self.until is not None or bool(self.prompts or self.experiments)
-
-
-def clause(
-    conditions: Iterable[str], compared: Mapping[str, object], among: Mapping[str, Sequence[object]]
-) -> tuple[str, list[Any]]:
-    """A WHERE clause and its parameters; what is ``None`` or empty restricts nothing.
-
-    Args:
-        conditions: SQL as it is.
-        compared: values by column and operator, such as ``"pool ="``.
-        among: by column, the values of which it must have one.
-    """
-    parts, values = list(conditions), list[Any]()
-    for comparison, value in compared.items():
-        if value is not None:
-            parts.append(f"{comparison} ?")
-            values.append(value)
-    for column, choices in among.items():
-        if choices:
-            parts.append(f"{column} IN ({', '.join('?' * len(choices))})")
-            values.extend(choices)
-    return (f"WHERE {' AND '.join(parts)}" if parts else "", values)
 
 
 def run_id(id: int) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drafters.traffic import LESSONS, Lesson
-from storage.connection import BUSY_SECONDS, open_writer, read_column, read_rows, writing
+from storage.connection import open_writer, read_column, read_rows, writing
 
 _TEACHES = """
     card_hash = ? AND suitability IS NOT NULL AND learn
@@ -54,5 +54,5 @@ def count(path: str | Path, card_hash: str) -> int:
 def forget(path: Path, card_hash: str) -> None:
     """Have a pool learn from later runs only; the runs themselves stay."""
     newest = "SELECT ?, coalesce(max(created_at), '') FROM runs"
-    with open_writer(path.absolute(), BUSY_SECONDS) as db, writing(db):
+    with open_writer(path.absolute()) as db, writing(db):
         db.execute(f"INSERT OR REPLACE INTO learning (card_hash, since) {newest}", [card_hash])

@@ -15,7 +15,7 @@ from typing import Any
 import pandas as pd
 
 from storage.connection import dicts_of, open_reader, read_column, read_dicts, read_frame
-from storage.filters import ALL, FINISHED, TIMED, Filter, clause, run_id
+from storage.filters import ALL, FINISHED, TIMED, Filter, run_id
 from storage.rows import converted, run_of
 from storage.run import Run
 
@@ -90,19 +90,16 @@ def ids_on(
 ) -> list[int]:
     """The ids of the newest runs on a pool and machine, oldest first; only those beyond ``after``, and none that was
     decoded beside others or by another engine; of some experiments alone if any are named."""
-    compared = {"card_hash =": card_hash, "hardware =": hardware, "dtype =": dtype, "id >": after}
-    where, values = clause([TIMED, "source != 'vllm'"], compared, {"batch_id": experiments})
+    made_on = Filter(card=card_hash, hardware=hardware, dtype=dtype, experiments=tuple(experiments))
+    where, values = made_on.where(TIMED, "source != 'vllm'", compared={"id >": after})
     return read_column(path, f"SELECT id FROM runs {where} ORDER BY id DESC LIMIT ?", [*values, newest])[::-1]
 
 
 def seconds_per_run(path: str | Path, card_hash: str, hardware: str, dtype: str) -> float | None:
     """What a run of the newest batch or benchmark on a pool and machine took, by the times at which its runs ended, per
     token that it was allowed: the baseline, the scores and all that went on beside it included. ``None`` is unknown."""
-    where, values = clause(
-        ["source IN ('batch', 'bench')", "streams = 1", FINISHED],
-        {"card_hash =": card_hash, "hardware =": hardware, "dtype =": dtype},
-        {},
-    )
+    made_on = Filter(card=card_hash, hardware=hardware, dtype=dtype, sources=("batch", "bench"))
+    where, values = made_on.where("streams = 1", FINISHED)
     sql = f"""
         SELECT 86400 * (max(julianday(created_at)) - min(julianday(created_at))) / sum(max_new_tokens) * n / (n - 1)
         FROM (SELECT *, count(*) OVER (PARTITION BY batch_id) AS n

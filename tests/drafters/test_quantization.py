@@ -14,7 +14,7 @@ from drafters.source import Source
 from multidraft import PoolError, generate
 from tests import tiny
 
-PROMPTS = tiny.texts(4)
+PROMPTS = tiny.texts(2)
 
 
 def quantised(folder, target=None, drafter=None):
