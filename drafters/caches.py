@@ -90,7 +90,7 @@ class Caches:
         self._line = [other for other in self._line if other() is not None]
         if not any(other() is text for other in self._line):
             self._line.append(ref(text))
-        if self._line[0]() is not text or not self._grow(holder, self.size(tokens)):
+        if self._line[0]() is not text or not self.grow(holder, tokens):
             return False
         self.leave(text)
         self._busy.add(holder)
@@ -98,7 +98,13 @@ class Caches:
 
     def grow(self, holder: Holder, tokens: int) -> bool:
         """Whether the text under way in the caches of ``holder`` may have so many tokens from now on."""
-        return self._grow(holder, self.size(tokens))
+        size = self.size(tokens)
+        if self._excess(holder, size) and (idle := [other for other in self._held if other not in self._busy]):
+            self.release(*idle)
+        if self._excess(holder, size):
+            return False
+        self._held[holder] = max(size, self._held.get(holder, 0))
+        return True
 
     def leave(self, text: Waiting) -> None:
         """A text waits no longer."""
@@ -114,14 +120,6 @@ class Caches:
             holder.renew()
             self._held.pop(holder, None)
         free_unused()
-
-    def _grow(self, holder: Holder, size: int) -> bool:
-        if self._excess(holder, size) and (idle := [other for other in self._held if other not in self._busy]):
-            self.release(*idle)
-        if self._excess(holder, size):
-            return False
-        self._held[holder] = max(size, self._held.get(holder, 0))
-        return True
 
     def _excess(self, holder: Holder, size: int) -> bool:
         """Whether there would be more than the budget if the caches of ``holder`` grew to ``size`` bytes."""

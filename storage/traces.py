@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from drafters.draft import OWN
-from storage.records import FINISHED, PHASES, Round
+from storage.records import FINISHED, PHASES
 from storage.run import Run
 
 FIGURES = "tokens_per_second mean_accepted_tokens acceptance_rate speedup request_speedup regret_rounds".split()
@@ -37,24 +37,21 @@ def figures_of(run: Run) -> dict[str, float]:
 
 
 def _spans(run: Run) -> Iterator[dict[str, Any]]:
-    at = run.created_at - timedelta(seconds=run.generation.seconds)
+    begins = run.created_at - timedelta(seconds=run.generation.seconds)
     for r in run.generation.rounds:
-        ends = at + timedelta(seconds=r.seconds)
-        yield _span(run, r, at, ends)
-        at = ends
-
-
-def _span(run: Run, r: Round, begins: datetime, ends: datetime) -> dict[str, Any]:
-    drafted = {"drafted": len(r.drafted), "accepted": r.accepted, "draft_length": r.draft_length, "reward": r.reward}
-    return {
-        "id": f"{run.id}-{r.index}",
-        "name": r.drafter or OWN,
-        "kind": "generation",
-        "start_time": begins.isoformat(),
-        "end_time": ends.isoformat(),
-        "duration_ms": 1000 * r.seconds,
-        "input": "".join(map(r.text_of, r.drafted)),
-        "output": r.text,
-        "usage": {"completion_tokens": r.emitted},
-        "metadata": {**drafted, **{f"{phase}_ms": 1000 * getattr(r, f"{phase}_seconds") for phase in PHASES}},
-    }
+        ends = begins + timedelta(seconds=r.seconds)
+        phases = {f"{phase}_ms": 1000 * getattr(r, f"{phase}_seconds") for phase in PHASES}
+        drafted = {"drafted": len(r.drafted), "accepted": r.accepted, "draft_length": r.draft_length}
+        yield {
+            "id": f"{run.id}-{r.index}",
+            "name": r.drafter or OWN,
+            "kind": "generation",
+            "start_time": begins.isoformat(),
+            "end_time": ends.isoformat(),
+            "duration_ms": 1000 * r.seconds,
+            "input": "".join(map(r.text_of, r.drafted)),
+            "output": r.text,
+            "usage": {"completion_tokens": r.emitted},
+            "metadata": {**drafted, "reward": r.reward, **phases},
+        }
+        begins = ends

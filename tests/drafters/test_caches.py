@@ -7,12 +7,10 @@ import pytest
 import torch
 
 from drafters import caches as caches_module
-from drafters import memory
 from drafters.caches import STEP, Caches, Waiting, ran_out
-from drafters.card import find_card, load_card
-from drafters.errors import PoolError, TextMemoryError
-from drafters.hardware import GIB
-from drafters.memory import check_memory, estimate
+from drafters.card import load_card
+from drafters.errors import TextMemoryError
+from drafters.memory import estimate
 from drafters.models.onnx_decoder import OnnxDecoder
 from drafters.models.pages import Pages
 from drafters.pool import load_pool
@@ -157,40 +155,6 @@ def test_a_renewed_pool_has_empty_caches_and_decodes_as_before(tmp_path):
 
 
 # The budget of a pool.
-
-
-@pytest.fixture
-def little(monkeypatch):
-    """Pretend that so many GiB are free on every device."""
-    return lambda gib: monkeypatch.setattr(memory, "free_memory", lambda device: int(gib * GIB))
-
-
-def bundled(name):
-    return load_card(find_card(name))[0], find_card(name)
-
-
-def test_what_weights_leave_is_for_texts(little):
-    card, path = bundled("pocket")
-    found = estimate(card, path, "cpu")
-    little(8)
-    caches = check_memory(card, path, "cpu")
-    assert caches.budget == int(0.9 * (8 * GIB - found.alone))
-    assert caches.size(1024) == found.text > 2 * (caches.size(448) - found.drafts)
-    assert found.texts(8 * GIB) == (8 * GIB - found.alone) // found.text and found.texts(0) == 0
-    little((found.total + 1) / GIB)
-    assert check_memory(card, path, "cpu").budget == found.text, "at least for one"
-
-
-def test_a_budget_that_is_set_counts(little):
-    card, path = bundled("qwen2.5-7b")
-    total = estimate(card, path, "cuda").total / GIB
-    little(total + 1)
-    assert check_memory(card, path, "cuda", GIB).budget == GIB
-    with pytest.raises(PoolError, match=r"4\.0 GiB of it for keys and values, .* Lower MULTIDRAFT_CACHE_MEMORY\."):
-        check_memory(card, path, "cuda", 4 * GIB)
-    little(10)
-    with pytest.raises(PoolError, match=r"What would fit.*, and a lower MULTIDRAFT_CACHE_MEMORY\. Set "):
-        check_memory(card, path, "cuda", 4 * GIB)
 
 
 def test_a_loaded_pool_has_its_budget(tmp_path):

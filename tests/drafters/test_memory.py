@@ -196,6 +196,33 @@ def test_where_memory_or_size_are_unknown_loading_goes_on(monkeypatch, tmp_path)
     check_memory(load_card(path)[0], path, "cpu")
 
 
+# What is left for texts.
+
+
+def test_what_weights_leave_is_for_texts(little):
+    card, path = bundled("pocket")
+    found = estimate(card, path, "cpu")
+    little(8)
+    caches = check_memory(card, path, "cpu")
+    assert caches.budget == int(0.9 * (8 * GIB - found.alone))
+    assert caches.size(1024) == found.text > 2 * (caches.size(448) - found.drafts)
+    assert found.texts(8 * GIB) == (8 * GIB - found.alone) // found.text and found.texts(0) == 0
+    little((found.total + 1) / GIB)
+    assert check_memory(card, path, "cpu").budget == found.text, "at least for one"
+
+
+def test_a_budget_that_is_set_counts(little):
+    card, path = bundled("qwen2.5-7b")
+    total = estimate(card, path, "cuda").total / GIB
+    little(total + 1)
+    assert check_memory(card, path, "cuda", GIB).budget == GIB
+    with pytest.raises(PoolError, match=r"4\.0 GiB of it for keys and values, .* Lower MULTIDRAFT_CACHE_MEMORY\."):
+        check_memory(card, path, "cuda", 4 * GIB)
+    little(10)
+    with pytest.raises(PoolError, match=r"What would fit.*, and a lower MULTIDRAFT_CACHE_MEMORY\. Set "):
+        check_memory(card, path, "cuda", 4 * GIB)
+
+
 # What is said when it cannot be told.
 
 
