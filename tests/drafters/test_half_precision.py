@@ -11,7 +11,7 @@ from tests import kinds, tiny
 NETWORKS = [name for name in kinds.NAMES if not name.startswith(("suffix", "rest", "lookup"))]
 POLICIES = [*(f"fixed:{name}" for name in NETWORKS), "draft-all", "ucb:reward=bd", "normal-hedge"]
 PROMPT = tiny.prompts(1, seed=4, shortest=8)[0]
-TOKENS = 14
+TOKENS = 10
 
 
 @pytest.fixture(scope="module", params=["bfloat16", "float16"])
