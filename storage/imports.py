@@ -229,11 +229,14 @@ def _objects(file: Path, content: str) -> Iterator[tuple[str, Any]]:
     if file.suffix.lower() in (".jsonl", ".ndjson"):
         for number, line in enumerate(content.split("\n"), start=1):
             if line.strip():
-                yield f"{file.name}, line {number}", _json(line, f"{file.name}, line {number}")
+                where = f"{file.name}, line {number}"
+                yield where, _json(line, where)
         return
     values = _json(content, file.name)
-    for number, value in enumerate(values if isinstance(values, list) else [values], start=1):
-        yield f"{file.name}, entry {number}" if isinstance(values, list) else file.name, value
+    if isinstance(values, list):
+        yield from ((f"{file.name}, entry {number}", value) for number, value in enumerate(values, start=1))
+    else:
+        yield file.name, values
 
 
 def _json(text: str, where: str) -> Any:
