@@ -1,4 +1,4 @@
-"""Layers for a few tokens of one or several models at once; attention is over a key-value cache written in place."""
+"""Layers for a few tokens on top of a key-value cache that is written in place."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import torch
 from torch.nn import functional
 
 Rotation = tuple[torch.Tensor, torch.Tensor]
-"""Cosines and signed sines ``(T, 1, head size)`` by which queries and keys are rotated; see :func:`rotation_table`."""
+"""Cosines and signed sines by which queries and keys are rotated; see :func:`rotation_table`."""
 
 
 def rotation_table(rotary: torch.nn.Module, like: torch.Tensor, window: int) -> Rotation:
-    """Cosines and sines of all positions of ``window``, as :class:`Attention` takes them.
+    """Cosines and sines of all positions of ``window``, ``(window, 1, head size)``.
 
     Args:
         rotary: a rotary embedding of ``transformers``.
@@ -24,9 +24,35 @@ def rotation_table(rotary: torch.nn.Module, like: torch.Tensor, window: int) -> 
     return cos[0, :, None], torch.cat([-low, high], dim=-1)
 
 
+def attend(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """Attention of queries ``(N, heads, T, head size)`` to keys and values ``(N, kv heads, span, head size)``;
+    ``(N, T, heads, head size)``.
+
+    Args:
+        bias: what is added to the scores, ``(…, group * T, span)``, once for each query head that shares a key. By
+            default T > 1 tokens are causal and alone, and a single one sees all.
+    """
+    (rows, heads, length, size), kv_heads = query.shape, keys.shape[1]
+    if bias is None and length > 1:
+        return attend_to_own(query, keys, values)
+    # Query heads that share a key stand as rows of one product: no kernel for grouped queries takes a mask.
+    group = heads // kv_heads
+    each = query.reshape(rows, kv_heads, group * length, size)
+    attended = functional.scaled_dot_product_attention(each, keys, values, attn_mask=bias)
+    # Some kernels return strides that no view could regroup, so dimensions are only split before they are moved.
+    return attended.unflatten(2, (group, length)).permute(0, 3, 1, 2, 4)
+
+
+def attend_to_own(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Causal attention of queries ``(N, heads, T, head size)`` to T keys; ``(N, T, heads, head size)``."""
+    shared = query.shape[1] > keys.shape[1]
+    attended = functional.scaled_dot_product_attention(query, keys, values, is_causal=True, enable_gqa=shared)
+    return attended.transpose(1, 2)
+
+
 @dataclass(frozen=True)
 class Attention:
-    """Grouped-query attention of M models of one shape.
+    """Grouped-query attention of one text, over a cache of its own.
 
     Attributes:
         heads, kv_heads: query heads, and heads of keys and values, each shared by ``heads / kv_heads`` of them.
@@ -37,9 +63,9 @@ class Attention:
     kv_heads: int
     head_size: int
 
-    def cache(self, models: int, window: int, like: torch.Tensor) -> torch.Tensor:
-        """An empty cache, keys then values: ``(M, 2 kv heads, window, head size)``."""
-        return torch.zeros(models, 2 * self.kv_heads, window, self.head_size, dtype=like.dtype, device=like.device)
+    def cache(self, window: int, like: torch.Tensor) -> torch.Tensor:
+        """An empty cache, keys then values: ``(1, 2 kv heads, window, head size)``."""
+        return like.new_zeros(1, 2 * self.kv_heads, window, self.head_size)
 
     def bias(self, mask: torch.Tensor | None, start: int, length: int, like: torch.Tensor) -> torch.Tensor | None:
         """What to add to the scores, ``(group * T, start + T)``, once for each query head that shares a key.
@@ -62,34 +88,21 @@ class Attention:
         """Write the new keys and values from ``start`` on, and attend to all so far.
 
         Args:
-            qkv: queries, keys and values, side by side: ``(M, T, (heads + 2 kv heads) * head size)``; overwritten.
+            qkv: queries, keys and values, side by side: ``(1, T, (heads + 2 kv heads) * head size)``; overwritten.
             bias: as :meth:`bias` gives it.
 
         Returns:
-            ``(M, T, heads * head size)``.
+            ``(1, T, heads * head size)``.
         """
-        models, length, _ = qkv.shape
-        end, group = start + length, self.heads // self.kv_heads
-        heads = qkv.view(models, length, -1, self.head_size)
+        end = start + qkv.shape[1]
+        heads = qkv.view(*qkv.shape[:2], -1, self.head_size)
         rotary = heads[:, :, : self.heads + self.kv_heads]
         low, high = rotary.chunk(2, dim=-1)
         swapped = torch.cat((high, low), dim=-1)
         rotary.mul_(rotation[0]).addcmul_(swapped, rotation[1])
         cache[:, :, start:end] = heads[:, :, self.heads :].transpose(1, 2)
         keys, values = cache[:, :, :end].chunk(2, dim=1)
-        query = heads[:, :, : self.heads]
-        if bias is None and length > 1:
-            attended = functional.scaled_dot_product_attention(
-                query.transpose(1, 2), keys, values, is_causal=True, enable_gqa=group > 1
-            )
-            return attended.transpose(1, 2).reshape(models, length, -1)
-        # Query heads that share a key stand as rows of one product: no kernel for grouped queries takes a mask.
-        rows = query.view(models, length, self.kv_heads, group, -1).permute(0, 2, 3, 1, 4)
-        rows = rows.reshape(models, self.kv_heads, group * length, -1)
-        attended = functional.scaled_dot_product_attention(rows, keys, values, attn_mask=bias)
-        # Some kernels return strides that no view could regroup, so dimensions are only split before the copy.
-        attended = attended.unflatten(2, (group, length)).permute(0, 3, 1, 2, 4)
-        return attended.reshape(models, length, -1)
+        return attend(heads[:, :, : self.heads].transpose(1, 2), keys, values, bias).reshape(*qkv.shape[:2], -1)
 
 
 class RMSNorm:
@@ -107,8 +120,3 @@ class RMSNorm:
         if weight.ndim == 1:
             return functional.rms_norm(x, x.shape[-1:], weight, self.eps)
         return functional.rms_norm(x, x.shape[-1:], eps=self.eps) * weight
-
-
-def product(x: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """``x`` (M, T, in) times the weights (M, out, in) of M models, each its own; (M, T, out)."""
-    return functional.linear(x, weights[0]) if len(weights) == 1 else torch.bmm(x, weights.transpose(1, 2))

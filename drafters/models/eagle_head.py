@@ -80,7 +80,7 @@ class EagleHead:
         )
         reason = unsupported(shape, dtype, str(self.device))
         self.onnx = OnnxHead(shape, self.weights) if reason is None else None
-        self.caches = [self.attention.cache(1, 0, borrowed) for _ in self.weights.layers]
+        self.caches = [self.attention.cache(0, borrowed) for _ in self.weights.layers]
         self.rotary = LlamaRotaryEmbedding(config).to(self.device)
         self.room = 0
         self._query: Sequence[int] = ()
@@ -131,7 +131,7 @@ class EagleHead:
             return
         self.room = max(2 * positions, 256)
         for index, cache in enumerate(self.caches):
-            self.caches[index] = grown = self.attention.cache(1, self.room, cache)
+            self.caches[index] = grown = self.attention.cache(self.room, cache)
             grown[:, :, : cache.shape[2]] = cache
         self.cos, self.sin = rotation_table(self.rotary, self.embedding, self.room)
         if self.onnx is not None:

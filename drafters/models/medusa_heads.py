@@ -15,7 +15,6 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from drafters.checkpoints.model_sizes import last_hidden_state
-from drafters.models.attention import product
 
 
 class _Linear:
@@ -32,7 +31,8 @@ class _Linear:
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """``x`` (n, T, in) of the first n heads to (n, T, out)."""
-        y = product(x, self.weights[: len(x)])
+        weights = self.weights[: len(x)]
+        y = functional.linear(x, weights[0]) if len(x) == 1 else torch.bmm(x, weights.transpose(1, 2))
         return y if self.bias is None else y + self.bias[: len(x)]
 
 

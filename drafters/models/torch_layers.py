@@ -15,9 +15,8 @@ from typing import ClassVar, Protocol
 import torch
 from torch.nn import functional
 
+from drafters.models.attention import Rotation, attend
 from drafters.models.torch_weights import Product, Weights
-
-Rotation = tuple[torch.Tensor, torch.Tensor]
 
 AT_ONCE = 64
 """Tables that differ by layer are made for all layers at once for up to so many tokens."""
@@ -176,7 +175,7 @@ class TorchKernels:
         cache.written_keys[layer].index_copy_(0, self._places, new_keys.flatten(0, 1))
         cache.written_values[layer].index_copy_(0, self._places, each[:, :, heads + kv_heads :].flatten(0, 1))
         bias = self._biases[weights.layers[layer].slides]
-        attended = _attend(rotated[:, :heads], cache.keys[layer], cache.values[layer], bias, kv_heads)
+        attended = attend(rotated[:, :heads], cache.keys[layer], cache.values[layer], bias)
         return attended.reshape(*qkv.shape[:-1], -1)
 
     def added(
@@ -237,24 +236,3 @@ def _biases(
         None if all(slides) else additive(seen),
         additive(seen & (places > seats - window)) if window is not None and any(slides) else None,
     )
-
-
-def attend_to_own(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """Causal attention of queries ``(N, heads, T, head size)`` to T keys; ``(N, T, heads, head size)``."""
-    shared = query.shape[1] > keys.shape[1]
-    attended = functional.scaled_dot_product_attention(query, keys, values, is_causal=True, enable_gqa=shared)
-    return attended.transpose(1, 2)
-
-
-def _attend(
-    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, bias: torch.Tensor | None, kv_heads: int
-) -> torch.Tensor:
-    """Attention of queries ``(N, heads, T, head size)``; ``(N, T, heads, head size)``."""
-    (rows, _, length, size), group = query.shape, query.shape[1] // kv_heads
-    if bias is None and length > 1:
-        return attend_to_own(query, keys, values)
-    # Query heads that share a key stand as rows of one product: no kernel for grouped queries takes a mask.
-    each = query.reshape(rows, kv_heads, group * length, size)
-    attended = functional.scaled_dot_product_attention(each, keys, values, attn_mask=bias)
-    # Some kernels return strides that no view could regroup, so dimensions are only split before they are moved.
-    return attended.unflatten(2, (group, length)).permute(0, 3, 1, 2, 4)

@@ -11,8 +11,8 @@ import torch
 
 from drafters.errors import first_line
 from drafters.hardware import is_out_of_memory
-from drafters.models.attention import rotation_table
-from drafters.models.torch_layers import Cache, Fed, Kernels, TorchKernels, attend_to_own, run
+from drafters.models.attention import attend_to_own, rotation_table
+from drafters.models.torch_layers import Cache, Fed, Kernels, TorchKernels, run
 from drafters.models.torch_weights import Product, Weights
 
 try:
