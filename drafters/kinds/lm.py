@@ -32,7 +32,7 @@ from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, Confidence, Footprint, ModelEntry, SizeContext, register
 from drafters.models.decoder import Decoder, Group, cached_positions, decoder_for, group_of, groups_with, runtime_of
 from drafters.models.drafting import DraftOptions, aligned
-from drafters.models.teacher_forcing import Judged, follow, gamma_of, judge, judge_confident
+from drafters.models.teacher_forcing import Judged, follow, judge
 from drafters.models.window import Window
 from drafters.retrieval.datastore import tokenizer_fingerprint
 from drafters.sampling import SamplingParams, likeliest
@@ -66,13 +66,6 @@ class LMDrafter(Drafter):
         self.parameter_count = model.parameter_count
         self.cached: list[int] = []
         self.judged = Judged(1)
-
-    @classmethod
-    def from_model(
-        cls, name: str, model: PreTrainedModel, vocab_size: int, window: Window | None = None, confidence: float = 0.0
-    ) -> LMDrafter:
-        """A drafter that runs alone; see :func:`make_lm_drafters` for several of one shape."""
-        return cls(name, decoder_for(model), vocab_size, window, confidence)
 
     def twin(self, target: FeatureSource) -> LMDrafter:
         return self._twin(self.model.twin())
@@ -108,11 +101,7 @@ class LMDrafter(Drafter):
         return draft
 
     def gamma(self, evidence: Evidence) -> np.ndarray:
-        if evidence.p is None and self.log_confidence > -math.inf:
-            return judge_confident(self.window, evidence, [self.log_confidence], self._teacher_forced, self.judged)[
-                ..., 0
-            ]
-        return judge(self.window, evidence, 1, self._gamma)[:, 0]
+        return judge(self.window, evidence, [self.log_confidence], self._teacher_forced, self.judged)[..., 0]
 
     def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances:
         window = self.model.window
@@ -127,9 +116,6 @@ class LMDrafter(Drafter):
             chances.append(chance)
             sure += chance
         return chances
-
-    def _gamma(self, part: Evidence) -> np.ndarray:
-        return gamma_of(self._teacher_forced(part), part)
 
     def _teacher_forced(self, part: Evidence) -> torch.Tensor:
         return self.logits(part.context[:-1], last=len(part))[None]
@@ -168,15 +154,10 @@ class LMGroup:
 
     def gamma(self, evidence: Evidence) -> np.ndarray:
         confidences = [member.log_confidence for member in self.members]
-        if evidence.p is None and max(confidences) > -math.inf:
-            return judge_confident(self.window, evidence, confidences, self._teacher_forced, self.judged)
-        return judge(self.window, evidence, len(self.members), self._gamma)
+        return judge(self.window, evidence, confidences, self._teacher_forced, self.judged)
 
     def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances:
         return follow(self.window, context, start, length, self.members, self._teacher_forced, self.models.window)
-
-    def _gamma(self, part: Evidence) -> np.ndarray:
-        return gamma_of(self._teacher_forced(part), part)
 
     def _teacher_forced(self, part: Evidence) -> torch.Tensor:
         return self._logits(part.context[:-1], last=len(part))
@@ -207,25 +188,22 @@ def make_lm_drafters(
     """
     windows, confidences = windows or {}, confidences or {}
     drafters: dict[str, LMDrafter] = {}
-    waiting = dict(models)
-    while waiting:
+
+    def make(name: str, decoder: Decoder) -> LMDrafter:
+        drafters[name] = LMDrafter(name, decoder, vocab_size, windows.get(name), confidences.get(name, 0.0))
+        return drafters[name]
+
+    while waiting := {name: model for name, model in models.items() if name not in drafters}:
         name, model = next(iter(waiting.items()))
-        window = windows.get(name)
-        same = {n: m for n, m in waiting.items() if windows.get(n) == window}
-        if text_config(model).vocab_size == vocab_size and groups_with(model, model):
-            alike = {n: m for n, m in same.items() if groups_with(model, m)}
-            group, decoders = group_of(list(alike.values()))
-            members = [
-                LMDrafter(n, decoder, vocab_size, window, confidences.get(n, 0.0))
-                for n, decoder in zip(alike, decoders, strict=True)
-            ]
-            if len(members) > 1:
-                LMGroup(members, group)
-            drafters.update(zip(alike, members, strict=True))
-        else:
-            alike = {name: model}
-            drafters[name] = LMDrafter.from_model(name, model, vocab_size, window, confidences.get(name, 0.0))
-        waiting = {n: m for n, m in waiting.items() if n not in alike}
+        if text_config(model).vocab_size != vocab_size or not groups_with(model, model):
+            make(name, decoder_for(model))
+            continue
+        same = {n: m for n, m in waiting.items() if windows.get(n) == windows.get(name)}
+        alike = {n: m for n, m in same.items() if groups_with(model, m)}
+        group, decoders = group_of(list(alike.values()))
+        members = [make(n, decoder) for n, decoder in zip(alike, decoders, strict=True)]
+        if len(members) > 1:
+            LMGroup(members, group)
     return [drafters[name] for name in models]
 
 
@@ -323,7 +301,7 @@ class LMEntry(ModelEntry):
             )
         if own is None or same_tokens(own, tokenizer):
             return model, None
-        inner = LMDrafter.from_model(self.name, model, size, self._window, self.confidence)
+        inner = LMDrafter(self.name, decoder_for(model), size, self._window, self.confidence)
         bridge = BridgedDrafter(self.name, inner, own, tokenizer, target.vocab_size)
         bridge.digest = digest_of(model.state_dict(), tokenizer_fingerprint(own))
         return model, bridge

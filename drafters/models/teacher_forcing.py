@@ -59,20 +59,37 @@ class Judged:
         return hits, sure
 
 
-def judge_confident(
+def judge(
     window: Window,
     evidence: Evidence,
     log_confidences: Sequence[float],
     teacher_forced: Callable[[Evidence], torch.Tensor],
     judged: Judged,
 ) -> np.ndarray:
-    """γ ``(m, K, drafters)`` of greedy drafts that end where the drafter is no longer confident.
+    """γ ``(m, drafters)``, or ``(m, K, drafters)`` of greedy drafts that end where the drafter is no longer confident;
+    0 beyond the window.
 
     Args:
         log_confidences: of each drafter.
         teacher_forced: logits ``(drafters, m, V)`` at the positions of an evidence.
-        judged: what is known of the text from before.
+        judged: what is known of the text from before, where drafters may be unsure.
     """
+    if evidence.p is None and max(log_confidences) > -math.inf:
+        return _judge_confident(window, evidence, log_confidences, teacher_forced, judged)
+    gamma, done = np.zeros((len(evidence), len(log_confidences))), 0
+    for count, part in window.parts(evidence):
+        gamma[done : done + count] = gamma_of(teacher_forced(part), part)
+        done += count
+    return gamma
+
+
+def _judge_confident(
+    window: Window,
+    evidence: Evidence,
+    log_confidences: Sequence[float],
+    teacher_forced: Callable[[Evidence], torch.Tensor],
+    judged: Judged,
+) -> np.ndarray:
     length, start = evidence.params.draft_length, evidence.begins().start
     parts = window.parts(Evidence(evidence.context, start, None, evidence.params))
     found = [judged.at(part, teacher_forced) for _, part in parts]
@@ -81,16 +98,6 @@ def judge_confident(
     hits, sure = (np.concatenate(rows, axis=1) for rows in zip(*found, strict=True))
     accepted = accepted_prefixes(hits, sure, np.array(log_confidences), length)
     return hits_by_depth(accepted, length)[-len(evidence) :]
-
-
-def judge(window: Window, evidence: Evidence, drafters: int, gamma: Callable[[Evidence], np.ndarray]) -> np.ndarray:
-    """γ ``(m, drafters)`` at all positions, by ``gamma`` of each part that shares a view; 0 beyond the window."""
-    judged = np.zeros((len(evidence), drafters))
-    done = 0
-    for count, part in window.parts(evidence):
-        judged[done : done + count] = gamma(part)
-        done += count
-    return judged
 
 
 class GreedyDrafter(Protocol):

@@ -14,7 +14,7 @@ from drafters import bridge
 from drafters.base import Evidence
 from drafters.bridge import BridgedDrafter
 from drafters.draft import Draft
-from drafters.kinds.lm import LMDrafter, make_lm_drafters
+from drafters.kinds.lm import make_lm_drafters
 from drafters.kinds.pld import PromptLookup
 from drafters.models.target import Target
 from drafters.pool import Pool
@@ -242,7 +242,7 @@ def test_no_call_order_changes_a_draft(own, target, calls, position, garbage):
     assert draft_of(drafter, ids[: position + 50]) == draft_of(fresh(), ids[: position + 50])
 
 
-@pytest.mark.parametrize("inner", [PromptLookup, lambda: LMDrafter.from_model("lm", tiny.llama(3, vocab=300), 300)])
+@pytest.mark.parametrize("inner", [PromptLookup, lambda: make_lm_drafters({"lm": tiny.llama(3, vocab=300)}, 300)[0]])
 def test_gamma_and_acceptances_are_those_of_real_drafts(inner):
     ids = encode("500", "one two one two one three one two one two")
     start, drafter = 4, bridged(inner(), "300", "500")
@@ -262,7 +262,7 @@ def pool():
         BridgedDrafter("same", make_lm_drafters({"i": copy}, vocab)[0], tokenizer("500"), tokenizer("500"), vocab),
         BridgedDrafter(
             "words",
-            LMDrafter.from_model("i", tiny.llama(4, vocab=250), 250),
+            make_lm_drafters({"i": tiny.llama(4, vocab=250)}, 250)[0],
             tokenizer("metaspace"),
             tokenizer("500"),
             vocab,

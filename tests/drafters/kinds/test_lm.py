@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from drafters.base import Evidence
 from drafters.kinds.lm import LMDrafter, LMGroup, make_lm_drafters
+from drafters.models.decoder import decoder_for
 from drafters.sampling import SamplingParams, draw, probabilities
 from tests import tiny
 
@@ -235,7 +236,7 @@ def test_a_forward_that_breaks_off_leaves_no_trace(name, monkeypatch):
 
 
 def test_a_single_model_can_stand_alone():
-    drafter = LMDrafter.from_model("alone", MODELS["one"], V)
+    drafter = LMDrafter("alone", decoder_for(MODELS["one"]), V)
     assert drafter.group is None
     assert propose(drafter, [3, 4, 5], 4).tokens == reference(MODELS["one"], [3, 4, 5], 4)[0]
 
