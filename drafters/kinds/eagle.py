@@ -14,8 +14,8 @@ from torch.nn import functional
 
 from drafters.base import Evidence, FeatureSource
 from drafters.checkpoints.digest import digest_of
-from drafters.checkpoints.eagle import UNUSED, WEIGHT_FILES, head_shapes, read_head
-from drafters.checkpoints.model_sizes import config_of
+from drafters.checkpoints.eagle import UNUSED, WEIGHT_FILES, HeadShape, head_shapes, read_head
+from drafters.checkpoints.model_sizes import cache_numbers, config_of
 from drafters.checkpoints.tensor_files import stored_numbers
 from drafters.draft import Draft
 from drafters.kinds.base import (
@@ -33,6 +33,7 @@ from drafters.models.onnx_head import unsupported
 from drafters.models.teacher_forcing import gamma_of
 from drafters.proposing import FeatureDrafter
 from drafters.sampling import SamplingParams, certainties, draw, probabilities
+from drafters.source import Source
 from drafters.tree import Growth, gamma_of_drafts
 
 
@@ -260,6 +261,18 @@ class EagleDrafter(FeatureDrafter):
         return aligned(logits, self.vocab_size)
 
 
+def footprint_of(source: Source, context: SizeContext) -> tuple[Footprint, HeadShape]:
+    """Memory of a head, and what it is made of."""
+    config, file = config_of(source, context.card)
+    shape, tensors = head_shapes(config, context.target, file)
+    numbers = sum(math.prod(sizes) for name, sizes in tensors.items() if name not in UNUSED)
+    if source.path is not None:
+        numbers = stored_numbers(file.parent, WEIGHT_FILES, UNUSED) or numbers
+    copies = 2 if unsupported(shape, context.dtype, context.device) is None else 1  # one is ONNX Runtime's
+    # A head's cache is given twice the room that it needs, so that it seldom has to grow.
+    return context.head(numbers, shape.layers, 2 * cache_numbers(shape.config), copies), shape
+
+
 @register
 class EagleEntry(TreeEntry, ModelEntry):
     """A drafter of kind ``eagle``. Several may use one head, as a chain and as a tree: it is loaded once."""
@@ -277,16 +290,7 @@ class EagleEntry(TreeEntry, ModelEntry):
         return self.source
 
     def footprint(self, context: SizeContext) -> Footprint:
-        config, file = config_of(self.source, context.card)
-        shape, tensors = head_shapes(config, context.target, file)
-        numbers = sum(math.prod(sizes) for name, sizes in tensors.items() if name not in UNUSED)
-        if self.path is not None:
-            numbers = stored_numbers(file.parent, WEIGHT_FILES, UNUSED) or numbers
-        own = shape.config
-        cached = 2 * own.num_hidden_layers * own.num_key_value_heads * shape.head_size
-        # A head's cache is given twice the room that it needs, so that it seldom has to grow.
-        copies = 2 if unsupported(shape, context.dtype, context.device) is None else 1  # one is ONNX Runtime's
-        return context.head(numbers, shape.layers, 2 * cached, copies)
+        return footprint_of(self.source, context)[0]
 
     def build(self, context: BuildContext) -> EagleDrafter:
         if self.shared_weights not in context.shared:

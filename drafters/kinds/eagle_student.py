@@ -17,12 +17,12 @@ from torch import Generator
 
 from drafters.base import Evidence, FeatureSource, Lesson
 from drafters.checkpoints.digest import digest_of
-from drafters.checkpoints.eagle import head_shapes, read_head
-from drafters.checkpoints.model_sizes import config_of, text_config
+from drafters.checkpoints.eagle import read_head
+from drafters.checkpoints.model_sizes import text_config
 from drafters.draft import Draft
 from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, Footprint, SizeContext, register
-from drafters.kinds.eagle import EagleDrafter, EagleEntry
+from drafters.kinds.eagle import EagleDrafter, footprint_of
 from drafters.kinds.student import TRAINING_BYTES, LearningEntry, Student
 from drafters.kinds.suffix import SuffixDrafter
 from drafters.learning.heads import HeadCourse
@@ -127,12 +127,7 @@ class EagleStudentEntry(LearningEntry):
     memory: int = Field(50_000, ge=4096, le=10_000_000, description="tokens of past texts that it learns from")
 
     def footprint(self, context: SizeContext) -> Footprint:
-        head = EagleEntry.model_validate(
-            {"name": self.name, "kind": "eagle", **self.source.model_dump(exclude={"quantization"})}
-        )
-        plain = head.footprint(context)
-        config, file = config_of(self.source, context.card)
-        shape, _ = head_shapes(config, context.target, file)
+        plain, shape = footprint_of(self.source, context)
         more = int(text_config(context.target).vocab_size) - shape.vocab_size
         numbers = plain.parameters + more * shape.target_size
         kept = 2 * len(shape.layers) * shape.target_size * (self.memory + MOST_MEASURED)
