@@ -100,9 +100,8 @@ def _shape(
     speculators = config.get("speculators_model_type")
     if speculators not in (None, "eagle3"):
         raise PoolError(f"{config_file} is of a speculator of type {speculators!r}; eagle drafters read 'eagle3'")
-    if (
-        speculators and config.get("norm_before_residual") is None
-    ):  # both are published; the wrong one costs acceptance only
+    # Both are published, and the wrong one costs nothing but acceptance.
+    if speculators and config.get("norm_before_residual") is None:
         raise PoolError(
             f"{config_file} does not say norm_before_residual, whether the first layer adds to normalised states; "
             "write true or false there, as the head was trained"
@@ -120,9 +119,9 @@ def _shape(
         llama = LlamaConfig(**plain)
     rotary = llama.rope_parameters or {}
     kind = rotary.get("rope_type", "default")
-    if kind not in _ROTATIONS or rotary.get("partial_rotary_factor", 1.0) != 1.0:
-        kind = f"{rotary['partial_rotary_factor']:g} of each head" if kind in _ROTATIONS else f"type {kind!r}"
-        known = ", ".join(sorted(_ROTATIONS))
+    if kind not in FIXED_ROTATIONS or rotary.get("partial_rotary_factor", 1.0) != 1.0:
+        kind = f"{rotary['partial_rotary_factor']:g} of each head" if kind in FIXED_ROTATIONS else f"type {kind!r}"
+        known = ", ".join(sorted(FIXED_ROTATIONS))
         raise PoolError(f"{config_file}: rotary positions of {kind} are not supported, only {known} of whole heads")
     if llama.head_dim is None:  # the library would take it from the hidden size, of whatever number of heads
         llama.head_dim = llama.hidden_size // llama.num_attention_heads
@@ -187,7 +186,7 @@ _LLAMA_FIELDS = {
     "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
     "rms_norm_eps", "vocab_size", "max_position_embeddings", "rope_theta", "rope_scaling", "rope_parameters",
 }  # fmt: skip
-_ROTATIONS = {"default", "linear", "llama3", "yarn"}
+FIXED_ROTATIONS = {"default", "linear", "llama3", "yarn"}
 """Types of rotary positions that do not change with the text."""
 
 _OPTIONAL = {"embed_tokens.weight", "d2t"}

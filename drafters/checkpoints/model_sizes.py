@@ -76,13 +76,26 @@ def _quantised_bytes(shape: torch.Size, quantization: Quantization) -> int:
     return numbers + 4 * shape[0]
 
 
+def head_size_of(config: Any) -> int:
+    """Numbers per attention head."""
+    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+
+
+def kv_heads_of(config: Any) -> int:
+    """Heads of keys and values."""
+    return int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
+
+
+def inner_size_of(config: Any) -> int:
+    """Numbers in the middle of a feed-forward layer; where the configuration does not say, as is usual."""
+    return int(getattr(config, "intermediate_size", None) or 4 * config.hidden_size)
+
+
 def cache_numbers(config: Any) -> int:
     """Numbers that a model of this configuration caches for each token: keys and values of all layers."""
-    if not (heads := getattr(config, "num_attention_heads", None)):
+    if not getattr(config, "num_attention_heads", None):
         raise PoolError(f"a model of type {config.model_type} keeps no keys and values")
-    kv_heads = int(getattr(config, "num_key_value_heads", None) or heads)
-    head_size = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
-    return 2 * int(config.num_hidden_layers) * kv_heads * head_size
+    return 2 * int(config.num_hidden_layers) * kv_heads_of(config) * head_size_of(config)
 
 
 def text_config(model: PreTrainedModel) -> Any:
@@ -109,6 +122,5 @@ def prefill_bytes(model: PreTrainedModel, tokens: int, itemsize: int, all_states
     """
     config = text_config(model)
     hidden = int(config.hidden_size)
-    inner = int(getattr(config, "intermediate_size", None) or 4 * hidden)
     states = (int(config.num_hidden_layers) + 1) * hidden if all_states else 0
-    return itemsize * tokens * (3 * inner + 6 * hidden + states)
+    return itemsize * tokens * (3 * inner_size_of(config) + 6 * hidden + states)

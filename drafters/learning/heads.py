@@ -40,13 +40,12 @@ class HeadCourse(Course[TrainableHead, EagleHead]):
             PoolError: it is in a layout that cannot be trained here.
         """
         config = self.shape.config
-        sizes = ("intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim")
         every = torch.arange(len(self.embedding))
         own = {name: tensor for name, tensor in tensors.items() if name not in ("d2t", "embed_tokens.weight")}
         own = {name.replace("layers.0.", "midlayer."): tensor.float() for name, tensor in own.items()}
         plain = HeadShape(3, config, self.shape.vocab_size, self.shape.layers, self.shape.target_size)
         with torch.inference_mode(False):
-            head = TrainableHead(self.target, every, {name: getattr(config, name) for name in sizes}, config)
+            head = TrainableHead(self.target, every, config=config)
             weights = head.state_dict()
             if self.shape != plain or config.num_hidden_layers != 1 or {*own, "ids"} != set(weights):
                 raise PoolError(

@@ -14,7 +14,8 @@ import numpy as np
 from onnx import ModelProto
 from transformers import PreTrainedModel
 
-from drafters.models.families import head_size_of, joined, not_plain, sliding_layers
+from drafters.checkpoints.model_sizes import head_size_of
+from drafters.models.families import joined, not_plain, sliding_layers
 from drafters.models.graph import Graph, Linear, attention_inputs, caches, unsupported_heads, value
 
 MAX_PARAMETERS = 500_000_000
@@ -46,8 +47,7 @@ class DecoderGraph(Graph):
 
     Args:
         model: one that :func:`unsupported` has nothing against, float32 on the CPU.
-        capture: layers whose hidden states are wanted: ``i`` is what enters layer ``i``, and the number of layers
-            what leaves the final norm.
+        capture: layers whose hidden states are wanted, as of :meth:`~drafters.models.decoder.Decoder.forward`.
 
     Attributes:
         proto: the graph.

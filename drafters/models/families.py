@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,6 +14,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from drafters.checkpoints.eagle import FIXED_ROTATIONS
+
 DECODERS = (LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
 
 
@@ -21,14 +24,9 @@ def not_plain(model: PreTrainedModel) -> str | None:
     if type(model) not in DECODERS:
         return f"{type(model).__name__} is not a plain decoder"
     config = model.config
-    if (config.rope_parameters or {}).get("rope_type", "default") not in ("default", "linear", "llama3", "yarn"):
+    if (config.rope_parameters or {}).get("rope_type", "default") not in FIXED_ROTATIONS:
         return "rotary frequencies that depend on the length"
     return None if config.hidden_act == "silu" else f"activation {config.hidden_act}"
-
-
-def head_size_of(config: Any) -> int:
-    """Numbers per attention head."""
-    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
 
 
 def sliding_window_of(config: Any) -> int | None:
@@ -52,6 +50,11 @@ def joined(*parts: torch.nn.Parameter) -> torch.Tensor:
     if len(parts) == 1:
         return parts[0].detach()
     whole = torch.cat([part.detach() for part in parts])
+    become_views(parts, whole)
+    return whole
+
+
+def become_views(parts: Sequence[torch.nn.Parameter], whole: torch.Tensor) -> None:
+    """Let parameters be views of a tensor that holds them one after the other."""
     for part, view in zip(parts, whole.split([len(part) for part in parts]), strict=True):
         part.data = view
-    return whole

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import heapq
+import itertools
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self
@@ -90,6 +92,24 @@ class Runs(Protocol):
 
     def keep(self, slot: int, start: int, kept: Sequence[int]) -> None:
         """As :meth:`~drafters.models.decoder.Decoder.keep`."""
+
+
+class Slots:
+    """Numbers of slots, the lowest first that is free, since forwards span all between those they are for."""
+
+    def __init__(self) -> None:
+        self._free, self._more = list[int](), itertools.count()
+
+    def take(self) -> int:
+        """A slot that nobody has."""
+        try:  # not asked first whether there is one: other threads may take slots too
+            return heapq.heappop(self._free)
+        except IndexError:
+            return next(self._more)
+
+    def give_back(self, slot: int) -> None:
+        """Let others have a slot."""
+        heapq.heappush(self._free, slot)
 
 
 class Slot:

@@ -12,29 +12,27 @@ from drafters.models.decoder_graph import unsupported as no_graph
 from drafters.models.drafting import DraftOptions
 from drafters.models.feeds import CHUNK, SlotDecoder
 from drafters.models.onnx_model import OnnxModel
+from drafters.models.onnx_session import elsewhere
 from drafters.models.streams import texts_at_once
 
 
 def unsupported(model: PreTrainedModel, dtype: torch.dtype, device: str) -> str | None:
     """Why :class:`OnnxDecoder` cannot run ``model`` in ``dtype`` on ``device``; ``None`` if it can."""
-    if dtype != torch.float32 or not device.startswith("cpu"):
-        return f"{dtype} on {device}: ONNX Runtime is for float32 on the CPU"
-    return no_graph(model)
+    return elsewhere(dtype, device) or no_graph(model)
 
 
 class OnnxDecoder(SlotDecoder):
     """One text under one model, on the CPU in float32; see :class:`~drafters.models.decoder.Decoder`.
 
     Args:
-        model: one that :func:`unsupported` has nothing against, or what runs it already for other texts.
+        model: one that :func:`unsupported` has nothing against.
     """
 
-    device = torch.device("cpu")
     runs: OnnxModel
 
-    def __init__(self, model: PreTrainedModel | OnnxModel):
-        super().__init__(model if isinstance(model, OnnxModel) else OnnxModel(model))
-        self.model = self.runs.model
+    def __init__(self, model: PreTrainedModel):
+        super().__init__(OnnxModel(model))
+        self.model = model
 
     def draft(self, ids: Sequence[int], start: int, options: DraftOptions) -> Draft:
         """As of :class:`~drafters.models.decoder.Decoder`. Texts decoded at once share the forwards of each token."""

@@ -15,14 +15,12 @@ from drafters.checkpoints.eagle import HeadShape
 from drafters.models.drafting import Likeliest
 from drafters.models.graph import unsupported_heads
 from drafters.models.head_graph import FuseGraph, HeadGraph, HeadWeights
-from drafters.models.onnx_session import HELD_TOKENS, Array, Held, bind, run_options, session_of
+from drafters.models.onnx_session import HELD_TOKENS, Array, Held, bind, elsewhere, run_options, session_of
 
 
 def unsupported(shape: HeadShape, dtype: torch.dtype, device: str) -> str | None:
     """Why :class:`OnnxHead` cannot run a head in ``dtype`` on ``device``; ``None`` if it can."""
-    if dtype != torch.float32 or not device.startswith("cpu"):
-        return f"{dtype} on {device}: ONNX Runtime is for float32 on the CPU"
-    return unsupported_heads(shape.head_size)
+    return elsewhere(dtype, device) or unsupported_heads(shape.head_size)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,11 +11,12 @@ import onnxruntime
 import torch
 from transformers import PreTrainedModel
 
+from drafters.checkpoints.model_sizes import head_size_of
 from drafters.draft import Draft
 from drafters.models.decoder_graph import DecoderGraph
 from drafters.models.drafting import DraftOptions, Likeliest, aligned
-from drafters.models.families import head_size_of, sliding_window_of
-from drafters.models.feeds import Answer, Feed
+from drafters.models.families import sliding_window_of
+from drafters.models.feeds import Answer, Feed, Slots
 from drafters.models.onnx_session import HELD_TOKENS, Array, Held, bind, run_options, session_of, shared_threads
 from drafters.models.pages import Pages
 from drafters.sampling import probabilities
@@ -64,17 +63,13 @@ class OnnxModel:
         kv_heads, size = int(self.config.num_key_value_heads), head_size_of(self.config)
         self._pages = Pages((2 * self.config.num_hidden_layers, 0, kv_heads, 0, size))
         """Keys and values by turns, ``(2 layers, slots, kv heads, room, head size)``."""
-        self._free: list[int] = []
-        self._slots = itertools.count()
+        self._slots = Slots()
         self._written: dict[int, int] = {}
         """How many positions have been written of each slot that is taken."""
 
     def take_slot(self) -> int:
-        """A cache for one more text; the lowest that is free, since forwards span all between those they are for."""
-        try:  # not asked first whether there is one: other threads may take slots too
-            slot = heapq.heappop(self._free)
-        except IndexError:
-            slot = next(self._slots)
+        """A cache for one more text."""
+        slot = self._slots.take()
         self._written[slot] = 0
         return slot
 
@@ -84,7 +79,7 @@ class OnnxModel:
         if slot < self._pages.shape[1]:
             for layer in self._cache[:, slot]:
                 self._pages.forget(layer)
-        heapq.heappush(self._free, slot)
+        self._slots.give_back(slot)
 
     @property
     def _cache(self) -> torch.Tensor:

@@ -18,6 +18,13 @@ threads: int | None = None
 """How many threads the sessions have, where that is set before the first model is made."""
 
 
+def elsewhere(dtype: torch.dtype, device: str) -> str | None:
+    """Why ONNX Runtime runs nothing in ``dtype`` on ``device``; ``None`` if it does."""
+    if dtype == torch.float32 and device.startswith("cpu"):
+        return None
+    return f"{dtype} on {device}: ONNX Runtime is for float32 on the CPU"
+
+
 @cache
 def shared_threads() -> int:
     """Give all sessions one pool of threads: the idle threads of one session would slow the others.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Sequence
 
@@ -106,27 +107,28 @@ class TorchDecoder(SlotDecoder):
 class TorchGroup:
     """Models of one shape, which share every product.
 
-    Args:
-        models: models of which no two :func:`differs`, or the members of a stack of them.
+    Raises:
+        ValueError: two of the models :func:`differs`.
     """
 
-    def __init__(self, models: Sequence[PreTrainedModel] | Sequence[Member], *, static: bool | None = None):
-        members = [model for model in models if isinstance(model, Member)]
-        if not members:
-            plain = [model for model in models if isinstance(model, PreTrainedModel)]
-            for model in plain[1:]:
-                if problem := differs(plain[0], model):
-                    raise ValueError(problem)
-            members = members_of(plain, static)
-        self._members, self._stack = members, members[0].stack
-        self._slot = Slot(members[0])
+    def __init__(self, models: Sequence[PreTrainedModel], *, static: bool | None = None):
+        for model in models[1:]:
+            if problem := differs(models[0], model):
+                raise ValueError(problem)
+        self._members = members_of(models, static)
+        self._stack = self._members[0].stack
         self.window, self.vocab_size = self._stack.window, self._stack.vocab_size
-        self.decoders = [TorchDecoder(member, self._slot) for member in members]
+        self._take_slot()
+
+    def _take_slot(self) -> None:
+        self._slot = Slot(self._members[0])
+        self.decoders = [TorchDecoder(member, self._slot) for member in self._members]
 
     def twin(self) -> tuple[TorchGroup, Sequence[TorchDecoder]]:
         """As of :class:`~drafters.models.decoder.Group`."""
-        group = TorchGroup(self._members)
-        return group, group.decoders
+        twin = copy.copy(self)
+        twin._take_slot()
+        return twin, twin.decoders
 
     def forward(self, ids: Sequence[int], cached: Sequence[int], *, last: int) -> torch.Tensor:
         """As of :class:`~drafters.models.decoder.Group`; what one of the models lacks all are fed."""

@@ -6,8 +6,6 @@ are few graphs. Of a forward the logits stay on the device; of a draft, which is
 
 from __future__ import annotations
 
-import heapq
-import itertools
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -21,7 +19,7 @@ from transformers import PreTrainedModel
 from drafters.hardware import sent
 from drafters.models.attention import rotation_table
 from drafters.models.cuda_graph import Graphs, Replayed
-from drafters.models.feeds import Answer, DraftFeed, Feed, tensor_of
+from drafters.models.feeds import Answer, DraftFeed, Feed, Slots, tensor_of
 from drafters.models.torch_layers import Cache, Fed, Tree, run
 from drafters.models.torch_weights import Weights, weights_of
 from drafters.models.triton_layers import kernels_for
@@ -103,25 +101,21 @@ class TorchModel:
         size = 2 * self.weights.kv_heads, self.weights.head_size
         self._cache = self.weights.embedding.new_empty(len(self.weights.layers), 0, len(models), 0, *size)
         """Keys, then values: ``(layers, slots, models, room, 2 kv heads, head size)``."""
-        self._free: list[int] = []
-        self._slots = itertools.count()
+        self._slots = Slots()
         self._written: dict[int, list[int]] = {}
         """How many positions are cached of each slot that is taken, by model."""
         self._programs: dict[Call, Program] = {}
 
     def take_slot(self) -> int:
-        """A cache for one more text; the lowest that is free, since forwards span all between those they are for."""
-        try:  # not asked first whether there is one: other threads may take slots too
-            slot = heapq.heappop(self._free)
-        except IndexError:
-            slot = next(self._slots)
+        """A cache for one more text."""
+        slot = self._slots.take()
         self._written[slot] = [0] * len(self.models)
         return slot
 
     def release_slot(self, slot: int) -> None:
         """Take a cache back; its memory is given back when room is made for others."""
         self._written.pop(slot, None)
-        heapq.heappush(self._free, slot)
+        self._slots.give_back(slot)
 
     @torch.inference_mode()
     def keep(self, slot: int, start: int, kept: Sequence[int]) -> None:

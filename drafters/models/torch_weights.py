@@ -10,8 +10,9 @@ import torch
 from torch.nn import functional
 from transformers import PreTrainedModel
 
+from drafters.checkpoints.model_sizes import head_size_of
 from drafters.models.attention import RMSNorm
-from drafters.models.families import head_size_of, joined, sliding_layers, sliding_window_of
+from drafters.models.families import become_views, joined, sliding_layers, sliding_window_of
 
 
 class Product(Protocol):
@@ -180,7 +181,5 @@ def _stacked(modules: Sequence[Sequence[torch.nn.Module]], name: str) -> torch.T
         return each[0][None]
     whole = torch.stack(each)
     for row, own in zip(modules, whole, strict=True):
-        parts = [getattr(module, name) for module in row]
-        for part, view in zip(parts, own.split([len(part) for part in parts]), strict=True):
-            part.data = view
+        become_views([getattr(module, name) for module in row], own)
     return whole

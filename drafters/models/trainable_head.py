@@ -15,6 +15,8 @@ from torch.nn import functional
 from transformers import LlamaConfig, PreTrainedModel
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding, rotate_half
 
+from drafters.checkpoints.model_sizes import head_size_of, inner_size_of, kv_heads_of, text_config
+
 STEPS = 5
 """Depth of the training-time test."""
 STEP_WEIGHT = 0.7
@@ -139,13 +141,13 @@ class TrainableHead(nn.Module):
         config: LlamaConfig | None = None,
     ):
         super().__init__()
-        its = target.config.get_text_config()
-        size, heads = int(its.hidden_size), int(its.num_attention_heads)
+        its = text_config(target)
+        size = int(its.hidden_size)
         as_target = {
-            "intermediate_size": int(getattr(its, "intermediate_size", None) or 4 * size),
-            "num_attention_heads": heads,
-            "num_key_value_heads": int(getattr(its, "num_key_value_heads", None) or heads),
-            "head_dim": int(getattr(its, "head_dim", None) or size // heads),
+            "intermediate_size": inner_size_of(its),
+            "num_attention_heads": int(its.num_attention_heads),
+            "num_key_value_heads": kv_heads_of(its),
+            "head_dim": head_size_of(its),
         }
         self.config = config or LlamaConfig(
             hidden_size=size,
