@@ -30,7 +30,7 @@ def distillation_loss(logits: torch.Tensor, top_ids: torch.Tensor, top_probs: to
 
 def answer_logits(model: PreTrainedModel, lessons: Sequence[Lesson]) -> torch.Tensor:
     """Logits ``(answer tokens, V)`` float32 at the tokens of all answers, each after what stands before it."""
-    longest = max(len(lesson.prompt) + len(lesson.answer) for lesson in lessons) - 1
+    longest = max(map(size, lessons)) - 1
     ids = torch.zeros(len(lessons), longest, dtype=torch.long)
     asked = torch.zeros(len(lessons), longest, dtype=torch.bool)
     for row, lesson in enumerate(lessons):  # causal attention sees nothing of what is padded on the right
@@ -64,11 +64,11 @@ def all_aims(lessons: Sequence[Lesson], first: Sequence[int]) -> tuple[torch.Ten
     """Those of several answers one after the other, each from its token number ``first`` on; of the widest's width."""
     found = [[part[begin:] for part in aims(lesson)] for lesson, begin in zip(lessons, first, strict=True)]
     width = max(ids.shape[1] for ids, _ in found)
-    ids, probs = (
-        torch.cat([functional.pad(part, (0, width - part.shape[1])) for part in parts])
-        for parts in zip(*found, strict=True)
-    )
-    return ids, probs
+
+    def joined(place: int) -> torch.Tensor:
+        return torch.cat([functional.pad(parts[place], (0, width - parts[place].shape[1])) for parts in found])
+
+    return joined(0), joined(1)
 
 
 class ModelCourse(Course[PreTrainedModel, Decoder]):

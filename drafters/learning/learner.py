@@ -218,9 +218,10 @@ class Learner(Generic[Model, Runner]):
         tokens = sum(len(lesson.answer) for lesson in texts)
         if tokens < MEASURED:
             return
+        models = self.model.eval(), self.current.model.eval()
         hits = np.zeros(2, dtype=np.int64)
         for lesson in texts:
-            hits += [self._agreed(model, lesson) for model in (self.model, self.current.model)]
+            hits += [self.course.agreed(model, lesson) for model in models]
             yield
         now, before = (hits / tokens).tolist()
         self.checks += 1
@@ -243,10 +244,6 @@ class Learner(Generic[Model, Runner]):
                 self.versions.save(version, model.state_dict() | ({} if known is None else {KNOWN: known}))
             except OSError as error:
                 log.warning("version %s of the student is not saved: %s", version, error)
-
-    def _agreed(self, model: Model, lesson: Lesson) -> int:
-        model.eval()
-        return self.course.agreed(model, lesson)
 
     def _restart(self) -> None:
         """Begin to train at the version in use."""

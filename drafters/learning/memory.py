@@ -24,7 +24,7 @@ class Memory:
     """
 
     def __init__(self, tokens: int, rng: random.Random):
-        self.most, self.rng = tokens, rng
+        self.half, self.rng = tokens // 2, rng
         self.latest: dict[int, Lesson] = {}
         self.sample: dict[int, Lesson] = {}
         self.passed = 0
@@ -45,12 +45,11 @@ class Memory:
     def add(self, lesson: Lesson) -> bool:
         """Keep a text; ``False`` where it is kept already, or is longer than there is room for."""
         name = key(lesson.prompt, lesson.answer)
-        half = self.most // 2
-        if name in self.latest or name in self.sample or size(lesson) > half:
+        if name in self.latest or name in self.sample or size(lesson) > self.half:
             return False
         self.latest[name] = lesson
-        while sum(map(size, self.latest.values())) > half:
-            self._pass(next(iter(self.latest)), half)
+        while sum(map(size, self.latest.values())) > self.half:
+            self._pass(next(iter(self.latest)))
         return True
 
     def draw(self, tokens: int) -> list[Lesson]:
@@ -61,14 +60,14 @@ class Memory:
             drawn.append(self.rng.choice(list(part.values())))
         return drawn
 
-    def _pass(self, name: int, half: int) -> None:
+    def _pass(self, name: int) -> None:
         lesson = self.latest.pop(name)
         self.passed += 1
-        full = sum(map(size, self.sample.values())) + size(lesson) > half
+        full = sum(map(size, self.sample.values())) + size(lesson) > self.half
         if full and self.rng.random() >= len(self.sample) / self.passed:
             return
         self.sample[name] = lesson
-        while sum(map(size, self.sample.values())) > half:
+        while sum(map(size, self.sample.values())) > self.half:
             del self.sample[self.rng.choice([other for other in self.sample if other != name])]
 
 

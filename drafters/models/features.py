@@ -15,10 +15,8 @@ Read = Callable[[Sequence[int], Sequence[int]], torch.Tensor]
 
 
 class Features:
-    """Hidden states of the target's context, gathered from the forwards that it makes anyway.
-
-    Layers are counted as ``transformers`` counts hidden states: ``i`` is what enters layer ``i``, and their number
-    is what leaves the final norm.
+    """Hidden states of the target's context, gathered from the forwards that it makes anyway; layers are counted as in
+    :class:`~drafters.base.FeatureSource`.
 
     Args:
         read: makes them for texts other than the target's present one, such as recorded generations.

@@ -10,6 +10,7 @@ from functools import partial
 import torch
 from transformers import PreTrainedModel
 
+from drafters.checkpoints.model_sizes import last_hidden_state, text_config
 from drafters.draft import Draft
 from drafters.errors import ContextWindowError
 from drafters.models.decoder import Decoder, HubDecoder, decoder_for
@@ -31,8 +32,7 @@ class Target:
 
     def __init__(self, model: PreTrainedModel, decoder: Decoder | None = None, *, window: int | None = None):
         self.model = model
-        config = model.config.get_text_config()
-        self.vocab_size: int = int(config.vocab_size)
+        self.vocab_size: int = int(text_config(model).vocab_size)
         self.device = model.device
         self.decoder = decoder or decoder_for(model)
         self.window: int = min(self.decoder.window, window or self.decoder.window)
@@ -115,28 +115,19 @@ class Target:
         self._pending = own
 
     def watch(self, layers: Sequence[int]) -> None:
-        """Keep the hidden states of these layers, for :meth:`features`.
-
-        Args:
-            layers: as ``transformers`` counts hidden states: ``i`` is what enters layer ``i``, and the number of
-                layers what leaves the final norm.
+        """As of :class:`~drafters.base.FeatureSource`.
 
         Raises:
             ValueError: a layer that the model does not have.
         """
-        count = int(self.model.config.get_text_config().num_hidden_layers)
+        count = last_hidden_state(self.model)
         if missing := [layer for layer in layers if not 0 <= layer <= count]:
             raise ValueError(f"the target has hidden states 0 to {count}, not {missing[0]}")
         self._features.watch(layers)
 
     def features(self, context: Sequence[int], layers: Sequence[int]) -> torch.Tensor:
-        """Hidden states ``(len(context) - 1, len(layers) * hidden)`` of all tokens of ``context`` but the last.
-
-        Those of the present context come from its own forwards; any other text costs one forward.
-
-        Args:
-            layers: some of those passed to :meth:`watch`.
-        """
+        """As of :class:`~drafters.base.FeatureSource`. Those of the present context come from its own forwards; any
+        other text costs one forward."""
         return self._features.of(context, layers)
 
     def _scores_trees(self) -> bool:
@@ -183,7 +174,7 @@ def tree_mask(draft: Draft, start: int) -> torch.Tensor:
 
 def _counts_slots(model: PreTrainedModel) -> bool:
     """Whether attention depends on how far apart tokens lie in the cache: by chunks, bands or linear biases (ALiBi)."""
-    config = model.config.get_text_config()
+    config = text_config(model)
     biased = getattr(config, "alibi", False) or config.model_type in ("bloom", "mpt", "gpt_neo")
     kinds = set(getattr(config, "layer_types", None) or ())
     return bool(biased or kinds - {"full_attention", "sliding_attention"})
