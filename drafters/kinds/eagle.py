@@ -18,15 +18,7 @@ from drafters.checkpoints.eagle import UNUSED, WEIGHT_FILES, HeadShape, head_sha
 from drafters.checkpoints.model_sizes import cache_numbers, config_of
 from drafters.checkpoints.tensor_files import stored_numbers
 from drafters.draft import Draft
-from drafters.kinds.base import (
-    BuildContext,
-    Confidence,
-    Footprint,
-    ModelEntry,
-    SizeContext,
-    TreeEntry,
-    register,
-)
+from drafters.kinds.base import BuildContext, Confidence, Footprint, ModelEntry, SizeContext, TreeEntry, register
 from drafters.models.drafting import aligned
 from drafters.models.eagle_head import EagleHead, Made
 from drafters.models.onnx_head import unsupported

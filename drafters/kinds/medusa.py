@@ -18,15 +18,7 @@ from drafters.checkpoints.medusa import MEDUSA_FILES, read_medusa
 from drafters.checkpoints.model_sizes import config_of, last_hidden_state, text_config
 from drafters.checkpoints.tensor_files import stored_numbers, whole_number
 from drafters.draft import Draft
-from drafters.kinds.base import (
-    BuildContext,
-    Confidence,
-    Footprint,
-    ModelEntry,
-    SizeContext,
-    TreeEntry,
-    register,
-)
+from drafters.kinds.base import BuildContext, Confidence, Footprint, ModelEntry, SizeContext, TreeEntry, register
 from drafters.models.medusa_heads import Heads, MedusaHeads
 from drafters.models.ngram import ORDER, NGram
 from drafters.proposing import FeatureDrafter, PointMassDrafter

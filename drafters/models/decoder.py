@@ -153,7 +153,6 @@ class HubDecoder:
         self.cache, self.length = DynamicCache(), 0
 
     def twin(self) -> HubDecoder:
-        """As of :class:`Decoder`."""
         twin = copy.copy(self)
         twin._clear()
         return twin
@@ -170,7 +169,6 @@ class HubDecoder:
         capture: Sequence[int] = (),
         lend: bool = False,
     ) -> torch.Tensor:
-        """As of :class:`Decoder`."""
         if start == 0:
             self._clear()
         elif start < self.length:
@@ -217,12 +215,10 @@ class HubDecoder:
         return {"full_attention": additive(mask), "sliding_attention": sliding}
 
     def draft(self, ids: Sequence[int], start: int, options: DraftOptions) -> Draft:
-        """As of :class:`Decoder`."""
         return step_by_step(self, ids, start, options)
 
     @torch.inference_mode()
     def keep(self, start: int, kept: Sequence[int]) -> None:
-        """As of :class:`Decoder`."""
         end = start + len(kept)
         if list(kept) != list(range(len(kept))):
             source = torch.tensor(kept, device=self.model.device) + start

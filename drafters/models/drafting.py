@@ -63,12 +63,7 @@ def aligned(logits: torch.Tensor, vocab_size: int) -> torch.Tensor:
     return logits if missing == 0 else functional.pad(logits, (0, missing), value=-math.inf)
 
 
-def step_by_step(
-    model: Forward,
-    ids: Sequence[int],
-    start: int,
-    options: DraftOptions,
-) -> Draft:
+def step_by_step(model: Forward, ids: Sequence[int], start: int, options: DraftOptions) -> Draft:
     """As :meth:`~drafters.models.decoder.Decoder.draft`, by a forward for each token, which is looked at before the
     next."""
     params, size = options.params, options.vocab_size

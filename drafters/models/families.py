@@ -6,13 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers import (
-    LlamaForCausalLM,
-    MistralForCausalLM,
-    PreTrainedModel,
-    Qwen2ForCausalLM,
-    Qwen3ForCausalLM,
-)
+from transformers import LlamaForCausalLM, MistralForCausalLM, PreTrainedModel, Qwen2ForCausalLM, Qwen3ForCausalLM
 
 from drafters.checkpoints.eagle import FIXED_ROTATIONS
 

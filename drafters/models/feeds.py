@@ -135,7 +135,6 @@ class SlotDecoder:
         self.likeliest: Likeliest | None = None
 
     def twin(self) -> Self:
-        """As of :class:`~drafters.models.decoder.Decoder`."""
         twin = copy.copy(self)
         twin._slot, twin.captured = Slot(self.runs), {}
         return twin
@@ -175,11 +174,9 @@ class SlotDecoder:
         return whole if into is None else into.copy_(whole)
 
     def draft(self, ids: Sequence[int], start: int, options: DraftOptions) -> Draft:
-        """As of :class:`~drafters.models.decoder.Decoder`."""
         return step_by_step(self, ids, start, options)
 
     def keep(self, start: int, kept: Sequence[int]) -> None:
-        """As of :class:`~drafters.models.decoder.Decoder`."""
         self.runs.keep(self._slot.number, start, kept)
 
     def _check(self, end: int) -> None:

@@ -44,19 +44,18 @@ class OnnxDecoder(SlotDecoder):
 
 
 class OnnxGroup:
-    """Models of one vocabulary, run one after the other: products batched over models are no faster on a CPU."""
+    """Models of one vocabulary, run one after the other: products batched over models are no faster on a CPU. See
+    :class:`~drafters.models.decoder.Group`."""
 
     def __init__(self, decoders: Sequence[OnnxDecoder]):
         self.decoders = decoders
         self.window, self.vocab_size = decoders[0].window, decoders[0].vocab_size
 
     def twin(self) -> tuple[OnnxGroup, Sequence[OnnxDecoder]]:
-        """As of :class:`~drafters.models.decoder.Group`."""
         decoders = [decoder.twin() for decoder in self.decoders]
         return OnnxGroup(decoders), decoders
 
     def forward(self, ids: Sequence[int], cached: Sequence[int], *, last: int) -> torch.Tensor:
-        """As of :class:`~drafters.models.decoder.Group`."""
         logits = torch.empty(len(self.decoders), min(last, len(ids)), self.vocab_size)
         for decoder, start, rows in zip(self.decoders, cached, logits, strict=True):
             decoder.forward(ids[start:], start, last=last, into=rows)

@@ -144,7 +144,6 @@ class OnnxModel:
         return Draft.chain(tokens, None if q is None else probabilities(q, options.params))
 
     def keep(self, slot: int, start: int, kept: Sequence[int]) -> None:
-        """As :meth:`~drafters.models.decoder.Decoder.keep`."""
         if kept[-1:] != [len(kept) - 1]:  # of a chain the first ones are kept, which are where they belong
             with torch.inference_mode():
                 self._cache[:, slot, :, start : start + len(kept)] = self._cache[:, slot, :, torch.tensor(kept) + start]

@@ -37,7 +37,6 @@ class RemoteDecoder:
         self.likeliest: Likeliest | None = None
 
     def twin(self) -> RemoteDecoder:
-        """As of :class:`~drafters.models.decoder.Decoder`."""
         return RemoteDecoder(self.runs, self.window)
 
     def forward(self, ids: Sequence[int], start: int, *, last: int | None = None, **_: Any) -> Any:

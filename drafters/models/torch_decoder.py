@@ -105,7 +105,7 @@ class TorchDecoder(SlotDecoder):
 
 
 class TorchGroup:
-    """Models of one shape, which share every product.
+    """Models of one shape, which share every product; see :class:`~drafters.models.decoder.Group`.
 
     Raises:
         ValueError: two of the models :func:`differs`.
@@ -125,7 +125,6 @@ class TorchGroup:
         self.decoders = [TorchDecoder(member, self._slot) for member in self._members]
 
     def twin(self) -> tuple[TorchGroup, Sequence[TorchDecoder]]:
-        """As of :class:`~drafters.models.decoder.Group`."""
         twin = copy.copy(self)
         twin._take_slot()
         return twin, twin.decoders

@@ -26,7 +26,7 @@ class Product(Protocol):
 
 
 class Matrices:
-    """Weights ``(N, out, in)`` of N models and their biases ``(N, out)``."""
+    """As of :class:`Product`: weights ``(N, out, in)`` of N models and their biases ``(N, out)``."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None):
         self.weight, self.bias = weight, bias
@@ -35,12 +35,10 @@ class Matrices:
         self._bias = bias if bias is None else bias[0] if len(weight) == 1 else bias[:, None]
 
     def of(self, model: int) -> Matrices:
-        """As of :class:`Product`."""
         one = slice(model, model + 1)
         return Matrices(self.weight[one], self.bias if self.bias is None else self.bias[one])
 
     def __call__(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
-        """As of :class:`Product`."""
         if residual is None and x.ndim == 2:
             return functional.linear(x, self._matrix, self._bias)
         first, second = (residual, self._bias) if residual is not None else (self._bias, None)
@@ -52,17 +50,15 @@ class Matrices:
 
 
 class Modules:
-    """Linear layers of one model side by side, each by its own forward: those with quantised weights."""
+    """As of :class:`Product`: linear layers of one model side by side, each by its own forward (quantised ones)."""
 
     def __init__(self, modules: Sequence[torch.nn.Module]):
         self._modules = modules
 
     def of(self, model: int) -> Modules:
-        """As of :class:`Product`."""
         return self
 
     def __call__(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
-        """As of :class:`Product`."""
         parts = [module(x) for module in self._modules]
         y = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
         return y if residual is None else residual + y

@@ -49,11 +49,7 @@ def test_what_is_saved_is_read_again(model, tmp_path):
     save_medusa(tmp_path / "medusa", medusa_tensors(2))
     agrees(load_heads("medusa", tmp_path / "medusa", model), medusa_tensors(2), model)
     config = json.loads((tmp_path / "medusa/config.json").read_text())
-    assert config == {
-        "base_model_name_or_path": "",
-        "medusa_num_heads": HEADS,
-        "medusa_num_layers": 2,
-    }
+    assert config == {"base_model_name_or_path": "", "medusa_num_heads": HEADS, "medusa_num_layers": 2}
 
 
 def test_heads_take_the_targets_dtype(model, tmp_path):

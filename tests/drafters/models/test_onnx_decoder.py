@@ -1,13 +1,13 @@
 """ONNX Runtime: the likeliest tokens that its forward finds, its buffers and sessions, and its groups."""
 
-import subprocess
-import sys
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
 from transformers import BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
 
+from drafters.models import onnx_model, onnx_session
 from drafters.models.onnx_decoder import OnnxDecoder, OnnxGroup, unsupported
 from drafters.models.onnx_session import HELD_BUFFERS
 from tests import tiny
@@ -44,16 +44,20 @@ def test_logits_that_are_not_finite_have_no_likeliest_token(wrong, token):
     assert not logits[:, token].isfinite().any() and not np.isfinite(decoder.likeliest[1]).any()
 
 
-def test_the_shared_threads_are_as_many_as_torch_had_when_a_decoder_was_made():
+def test_the_shared_threads_are_as_many_as_torch_had_when_a_decoder_was_made(monkeypatch):
     """Not as many as it has while it decodes, where it is held to one."""
-    code = (
-        "import onnxruntime, torch; made = []; "
-        "onnxruntime.set_global_thread_pool_sizes = lambda *sizes: made.append(sizes); "
-        "from drafters.models.onnx_decoder import OnnxDecoder; from tests import tiny; "
-        "torch.set_num_threads(3); decoder = OnnxDecoder(tiny.llama()); torch.set_num_threads(1); print(made)"
-    )
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert printed.strip() == "[(3, 1)]"
+    made, first = [], cache(onnx_session.shared_threads.__wrapped__)
+    monkeypatch.setattr("onnxruntime.set_global_thread_pool_sizes", lambda *sizes: made.append(sizes))
+    for module in (onnx_session, onnx_model):
+        monkeypatch.setattr(module, "shared_threads", first)
+    torch.set_num_threads(3)
+    try:
+        decoder = OnnxDecoder(tiny.llama())
+    finally:
+        torch.set_num_threads(1)
+    assert made == [(3, 1)]
+    decoder.forward([3, 4], 0)
+    assert made == [(3, 1)] and first() == 3
 
 
 def test_buffers_are_held_for_a_few_inputs_only():

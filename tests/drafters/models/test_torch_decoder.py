@@ -5,18 +5,12 @@ import torch
 from torch.nn import functional
 from transformers import BitsAndBytesConfig
 
-from drafters.draft import Draft
 from drafters.models.decoder import runtime_of
-from drafters.models.feeds import CHUNK, Feed
-from drafters.models.target import tree_mask
+from drafters.models.feeds import CHUNK
 from drafters.models.torch_decoder import TorchDecoder, TorchGroup, differs, unsupported
 from drafters.models.torch_model import SPARE
 from tests import tiny
-from tests.plain import DEPTHS, DRAFT, IDS, MODELS, PATHS, VOCAB, made
-
-
-def close(found, expected):
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=5e-5)
+from tests.plain import IDS, MODELS, VOCAB, check_texts_run_together, check_two_chains_by_turns, close, made
 
 
 @pytest.fixture(params=[False, True], ids=["as it is", "padded"])
@@ -26,13 +20,7 @@ def static(request):
 
 def test_a_tree_of_more_nodes_than_the_widest_graph(static):
     model = made("sliding mistral")
-    decoder, tokens = TorchDecoder(model, static=static), [1 + i % 9 for i in range(80)]
-    draft = Draft(tuple(tokens), (-1, -1, *range(78)))  # two chains, by turns
-    decoder.forward(IDS, 0, last=1)
-    positions = len(IDS) + torch.tensor([0, *(depth + 1 for depth in draft.depths)])
-    scores = decoder.forward([5, *tokens], len(IDS), positions=positions, mask=tree_mask(draft, len(IDS)))
-    for first in (0, 1):
-        close(scores[79 + first], tiny.logits_of(model, [*IDS, 5, *tokens[first::2]])[-1])
+    check_two_chains_by_turns(TorchDecoder(model, static=static), model, 80)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -66,27 +54,8 @@ def test_weights_are_held_once():
 
 
 def test_texts_of_one_model_are_run_together(static):
-    """Those of several lengths, one of them a tree, with a text between them that feeds nothing."""
     model = made("sliding mistral")
-    texts = [TorchDecoder(model, static=static)]
-    texts += [texts[0].twin() for _ in range(3)]
-    contexts = tiny.prompts(4, seed=2, shortest=9, longest=30)
-    for decoder, context in zip(texts, contexts, strict=True):
-        decoder.forward(context, 0, last=1)
-    tree = len(contexts[2]) + DEPTHS, tree_mask(DRAFT, len(contexts[2]))
-    feeds = [
-        Feed(0, [1, 2, 3], len(contexts[0]), 3),
-        Feed(2, [4, *DRAFT.tokens], len(contexts[2]), len(DRAFT) + 1, *tree, (1, 2)),
-        Feed(3, [9], len(contexts[3]), 1),
-    ]
-    first, second, third = texts[0].runs.run(feeds)
-    close(first.logits, tiny.logits_of(model, [*contexts[0], 1, 2, 3])[-3:])
-    for path in PATHS:
-        expected = tiny.logits_of(model, [*contexts[2], 4, *(DRAFT.tokens[node] for node in path)])[-1]
-        close(second.logits[path[-1] + 1], expected)
-    assert {layer: states.shape for layer, states in second.hidden.items()} == dict.fromkeys((1, 2), (6, 64))
-    close(third.logits, tiny.logits_of(model, [*contexts[3], 9])[-1:])
-    close(texts[1].forward([7], len(contexts[1])), tiny.logits_of(model, [*contexts[1], 7])[-1:])
+    check_texts_run_together(TorchDecoder(model, static=static), model)
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3", "sliding mistral"])
