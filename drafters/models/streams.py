@@ -205,19 +205,19 @@ class Streams:
         model, begun = calls[0][1].model, time.perf_counter()
         try:
             answers = model.run([call.feed for _, call in calls])
-        except BaseException as error:  # each stream decides what to make of it; those that wait elsewhere go on
-            half = len(calls) // 2 if is_out_of_memory(error) else 0
-            for stream, _ in () if half else calls:
-                self._resume(stream, error)
-            answers = None
-        if answers is None:
-            if half:  # there may be room for fewer at once; what was computed is free again by now
-                self._answer(calls[:half])
-                self._answer(calls[half:])
+        except BaseException as error:
+            if len(calls) == 1 or not is_out_of_memory(error):
+                for stream, _ in calls:  # each decides what to make of it; those that wait elsewhere go on
+                    self._resume(stream, error)
+                return
+        else:
+            self._charge(calls, time.perf_counter() - begun)
+            for (stream, _), found in zip(calls, answers, strict=True):
+                self._resume(stream, found)
             return
-        self._charge(calls, time.perf_counter() - begun)
-        for (stream, _), found in zip(calls, answers, strict=True):
-            self._resume(stream, found)
+        half = len(calls) // 2  # there may be room for fewer at once; what was computed is free again by now
+        self._answer(calls[:half])
+        self._answer(calls[half:])
 
     def _charge(self, calls: list[tuple[Stream[Any], Call]], seconds: float) -> None:
         """Charge each stream with what the forward would have taken less without its tokens. The target runs in any
