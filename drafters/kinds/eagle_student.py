@@ -43,11 +43,6 @@ class EagleStudent(Student, EagleDrafter):
     (arXiv 1704.04368), per draft instead of per token: then the head makes no step for what is copied.
 
     What it learns from are the hidden states that the target's forwards have left of the text: none is made for it.
-
-    Args:
-        learner: what trains, for all texts; its versions draft.
-        source: the target, whose hidden states the head reads.
-        learns: whether it goes on learning.
     """
 
     kind = "eagle-student"
@@ -63,9 +58,8 @@ class EagleStudent(Student, EagleDrafter):
         learns: bool = True,
     ):
         super().__init__(name, learner.current.runner.twin(source), source, vocab_size, confidence=confidence)
-        self.learner, self.learns = learner, learns
         self.copier = SuffixDrafter(name, confidence=confidence)
-        self.adopt(learner.current)
+        self.taught_by(learner, learns)
 
     def twin(self, target: FeatureSource) -> Self:
         twin = super().twin(target)
@@ -145,8 +139,7 @@ class EagleStudentEntry(LearningEntry):
                 f"{who} is an EAGLE-1 or -2 head; students that are heads are EAGLE-3's. As kind eagle it drafts"
             )
         course = HeadCourse(shape, context.model)
-        learner = self.learner(course, course.begin(tensors, who), context)
-        learns, size = context.learns and self.share > 0, context.target.vocab_size
-        drafter = EagleStudent(self.name, learner, context.target, size, self.confidence, learns=learns)
+        learner, target = self.learner(course, course.begin(tensors, who), context), context.target
+        drafter = EagleStudent(self.name, learner, target, target.vocab_size, self.confidence, learns=context.learns)
         drafter.digest = digest_of(tensors)
         return drafter

@@ -42,6 +42,11 @@ class Student(Drafter):
     learner: Learner[Any, Any]
     learnt: Learnt[Any, Any]
 
+    def taught_by(self, learner: Learner[Any, Any], learns: bool) -> None:
+        """Draft with what ``learner`` has learnt, and go on learning if wanted and if there is time for it."""
+        self.learner, self.learns = learner, learns and learner.schedule.share > 0
+        self.adopt(learner.current)
+
     def begin(self, context: Sequence[int]) -> None:
         chosen = self.learner.version_for(self.place(context))
         if chosen.version != self.learnt.version:
@@ -72,12 +77,7 @@ class Student(Drafter):
 
 
 class StudentDrafter(Student, LMDrafter):
-    """Drafts as :class:`~drafters.kinds.lm.LMDrafter`.
-
-    Args:
-        learner: what trains, for all texts; its versions draft.
-        learns: whether it goes on learning.
-    """
+    """Drafts as :class:`~drafters.kinds.lm.LMDrafter`."""
 
     kind = "student"
 
@@ -91,8 +91,7 @@ class StudentDrafter(Student, LMDrafter):
         learns: bool = True,
     ):
         super().__init__(name, learner.current.runner.twin(), vocab_size, None, confidence)
-        self.learner, self.learns = learner, learns
-        self.adopt(learner.current)
+        self.taught_by(learner, learns)
 
     def adopt(self, learnt: Learnt[PreTrainedModel, Decoder]) -> None:
         super().adopt(learnt)
@@ -144,7 +143,6 @@ class StudentEntry(LearningEntry):
                 "learn from the target's probabilities. Begin with a model of the target's own family, or use kind lm"
             )
         learner = self.learner(ModelCourse(), model, context)
-        learns = context.learns and self.share > 0
-        drafter = StudentDrafter(self.name, learner, target.vocab_size, self.confidence, learns=learns)
+        drafter = StudentDrafter(self.name, learner, target.vocab_size, self.confidence, learns=context.learns)
         drafter.digest = digest_of(model.state_dict())
         return drafter
