@@ -37,7 +37,6 @@ class EagleDrafter(FeatureDrafter):
     the most probable are proposed; it is the same in sampled runs, where verification draws from the target.
 
     Args:
-        name: the arm's name.
         head: the network; a chain and a tree may share one.
         source: the target, whose hidden states the head reads.
         vocab_size: the target's.

@@ -43,7 +43,6 @@ class LMDrafter(Drafter):
     """Drafts with a causal LM that shares the target's token ids.
 
     Args:
-        name: the arm's name.
         model: where the logits come from.
         vocab_size: the target's vocabulary size; padded or missing rows of the drafter's are aligned to it.
         window: what it reads of long contexts; by default all that fits its model, and nothing longer.

@@ -45,14 +45,12 @@ class MedusaDrafter(FeatureDrafter, PointMassDrafter):
     Drafts are point masses at every temperature.
 
     Args:
-        name: the arm's name.
         heads: the network; it says whether the drafter's kind is ``medusa`` or ``bpd``.
         source: the target, whose hidden states the heads read.
         vocab_size: the target's.
         nodes: draft a tree of at most so many nodes; a chain by default.
         branches: candidates per head: children per node of a tree, and what an n-gram model chooses among.
-        confidence: what has less probability than this (tokens of a path multiplied) is not continued; in a tree it is
-            not proposed either. See :class:`~drafters.kinds.lm.LMDrafter`.
+        confidence: as of :class:`~drafters.kinds.eagle.EagleDrafter`.
         rescorer: an n-gram model of the target's tokens (R-Medusa, R-BPD).
         weight: how much it counts.
 

@@ -103,15 +103,11 @@ class EagleHead:
             self.cached, self._query = [], context
 
     def read(self, context: Sequence[int], source: FeatureSource, last: int) -> Made:
-        """What it makes of the last ``last`` pairs of ``context``; only what the cache lacks is computed.
-
-        Pair ``i`` is the hidden state after token ``i`` with token ``i + 1``, so there is one less than tokens.
+        """What it makes of the last ``last`` pairs of ``context``, or of as many as there are; computes only what the
+        cache lacks.
 
         Args:
             source: the target, whose hidden states it reads.
-
-        Returns:
-            States and logits of those pairs, as :meth:`step` does; as many as there are if those are fewer.
         """
         pairs = len(context) - 1
         if pairs < 1:
@@ -139,15 +135,8 @@ class EagleHead:
             self.onnx.use(self.caches, self.cos[:, 0, :half], self.sin[:, 0, half:])
 
     def first_step(self, ids: Sequence[int], features: torch.Tensor, start: int, last: int) -> Made:
-        """Run pairs of tokens with the target's own hidden states, as :meth:`step` does with those that :meth:`fuse`
-        made; states and logits are those of the last pairs alone.
-
-        Args:
-            ids: the tokens of the pairs, ``T``.
-            features: hidden states of the target before them, ``(T, layers * target size)``.
-            start: how many cached pairs precede them.
-            last: of how many pairs states and logits are wanted.
-        """
+        """As :meth:`step`, with the target's own hidden states ``features``, ``(T, layers * target size)``, in place of
+        what :meth:`fuse` makes of them; states as well as logits are those of the last ``last`` pairs alone."""
         if self.onnx is not None:
             self._make_room(start + len(ids))
             return Made(*self.onnx.read(ids, features, start, last))
@@ -185,7 +174,6 @@ class EagleHead:
             start: how many cached pairs precede them.
             positions: rotary positions ``(T,)``; by default ``start, start + 1, …``.
             mask: which cached pairs each sees, bool ``(T, start + T)``; causal by default.
-
             last: of how many pairs logits are wanted; by default of all.
         """
         length = len(ids)

@@ -85,13 +85,7 @@ class OnnxHead:
     def read(
         self, ids: Sequence[int], features: torch.Tensor, start: int, last: int
     ) -> tuple[torch.Tensor, torch.Tensor, Likeliest]:
-        """What it makes of pairs of tokens with hidden states of the target, the last ``last`` of them: states, logits
-        and the most probable tokens of the target with the logarithms of their chances.
-
-        Args:
-            features: of the target ``(T, layers * target size)``.
-            start: how many cached pairs precede them.
-        """
+        """As :meth:`~drafters.models.eagle_head.EagleHead.first_step`."""
         length = len(ids)
         buffers = self._held(length, last, masked=False, fused=self._fuse is not None)
         inputs = buffers.inputs
