@@ -1,6 +1,7 @@
 """EAGLE heads as arms of a pool: chains and trees, lossless, with exact replays and full information."""
 
 import math
+import shutil
 from collections import Counter
 
 import numpy as np
@@ -16,7 +17,7 @@ from tests import heads, tiny
 from tests.distributions import ALPHA, exact_outputs, p_value
 from tests.engine_cases import check_replayed_trees, played_and_replayed
 
-GREEDY = SamplingParams(30, draft_length=4)
+GREEDY = SamplingParams(24, draft_length=4)
 PROMPTS = tiny.texts(4, 11, 3)
 DRAFTERS = [
     {"name": "near", "kind": "lm", "path": "near"},
@@ -64,8 +65,8 @@ def tables(pool):
     "policy", [*(f"fixed:{name}" for name in EAGLES), "round-robin", "ucb", "normal-hedge", "draft-all", "rate-hedge"]
 )
 def test_greedy_output_is_that_of_transformers(pool, policy):
-    for prompt in PROMPTS:
-        expected = tiny.greedy(pool.target.model, pool.encode(prompt), 30)
+    for prompt in PROMPTS[:2]:
+        expected = tiny.greedy(pool.target.model, pool.encode(prompt), GREEDY.max_new_tokens)
         assert generate(pool, prompt, policy, GREEDY).token_ids == expected
 
 
@@ -78,7 +79,7 @@ def test_each_of_them_has_drafts_accepted(pool, tables):
 
 @pytest.mark.parametrize("spec", [*(f"fixed:{name}" for name in EAGLES), "round-robin", "normal-hedge:every=1"])
 def test_replayed_rounds_are_the_live_ones(pool, tables, spec):
-    for prompt in PROMPTS:
+    for prompt in PROMPTS[2:]:
         check_replayed_trees(pool, prompt, spec, GREEDY, tables)
 
 
@@ -202,13 +203,20 @@ def test_twins_of_drafters_that_share_a_head_share_its_twin(pool):
     assert len(set.union(*heads)) == 3, "and none for two"
 
 
-@pytest.mark.parametrize("policy", ["fixed:chain", "fixed:tree", "fixed:first", "normal-hedge", "ucb:reward=bd"])
-def test_sampled_outputs_follow_the_target(card, policy):
-    pool = load_pool(card)
+@pytest.fixture(scope="module")
+def exact(card):
+    """A pool, and the probability of each output of three tokens to a prompt."""
+    pool, params = load_pool(card), SamplingParams(3, draft_length=2, temperature=1.5, top_k=3)
     pool.stop_ids = frozenset()
-    params = SamplingParams(3, draft_length=2, temperature=1.5, top_k=3)
-    counts = Counter(tuple(generate(pool, "abcabcab", policy, params, seed).token_ids) for seed in range(200))
-    assert p_value(counts, exact_outputs(pool.target.model, pool.encode("abcabcab"), params)) > ALPHA
+    return pool, params, exact_outputs(pool.target.model, pool.encode("abcabcab"), params)
+
+
+@pytest.mark.parametrize("policy", ["fixed:chain", "fixed:tree", "fixed:first", "normal-hedge", "ucb:reward=bd"])
+def test_sampled_outputs_follow_the_target(exact, policy):
+    pool, params, expected = exact
+    seeds = range(100 if policy == "normal-hedge" else 200)
+    counts = Counter(tuple(generate(pool, "abcabcab", policy, params, seed).token_ids) for seed in seeds)
+    assert p_value(counts, expected) > ALPHA
 
 
 def test_a_sampled_run_learns_from_them(pool):
@@ -232,8 +240,6 @@ def test_the_target_makes_no_forward_for_hidden_states_alone(card):
 
 
 def test_the_hash_covers_heads(card, tmp_path):
-    import shutil
-
     copy = shutil.copytree(card.parent, tmp_path / "copy")
     before = load_pool(copy).card_hash
     heads.write_head(copy / "eagle3", "eagle3", load_pool(copy).target.model, seed=99)

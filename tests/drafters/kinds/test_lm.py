@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drafters.base import Evidence
-from drafters.kinds.lm import LMDrafter, LMGroup, make_lm_drafters
-from drafters.models.decoder import decoder_for
+from drafters.kinds.lm import LMGroup, make_lm_drafters
 from drafters.sampling import SamplingParams, draw, probabilities
 from tests import tiny
 
@@ -233,12 +232,6 @@ def test_a_forward_that_breaks_off_leaves_no_trace(name, monkeypatch):
         propose(drafter, context, 3)
     monkeypatch.undo()
     assert propose(drafter, context, 3).tokens == reference(MODELS[name], context, 3)[0]
-
-
-def test_a_single_model_can_stand_alone():
-    drafter = LMDrafter("alone", decoder_for(MODELS["one"]), V)
-    assert drafter.group is None
-    assert propose(drafter, [3, 4, 5], 4).tokens == reference(MODELS["one"], [3, 4, 5], 4)[0]
 
 
 def test_a_group_takes_possession_of_its_members():

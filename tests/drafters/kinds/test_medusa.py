@@ -218,8 +218,8 @@ def test_greedy_output_is_that_of_transformers(model, heads, rescorer, outputs, 
     rounds = []
     for prompt, expected in zip(PROMPTS, outputs, strict=True):
         for policy, length in (("fixed:heads", 1), ("fixed:heads", 4), ("normal-hedge", 4)):
-            out = generate(pool, prompt, policy, SamplingParams(30, draft_length=length))
-            assert out.token_ids == expected
+            out = generate(pool, prompt, policy, SamplingParams(16, draft_length=length))
+            assert out.token_ids == expected[:16]
             rounds += out.rounds
     assert any(r.accepted for r in rounds) and any(r.accepted < len(r.drafted) for r in rounds)
 

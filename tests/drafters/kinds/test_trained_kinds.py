@@ -34,8 +34,8 @@ def prompts():
 def answers(pool, prompts):
     """What ``transformers`` writes, greedily, 60 tokens at most."""
     written = {}
-    for task, prompt in prompts.items():
-        ids = torch.tensor([pool.encode(prompt)])
+    for task in ("math", "json", "summary"):
+        ids = torch.tensor([pool.encode(prompts[task])])
         output = pool.target.model.generate(
             ids, attention_mask=torch.ones_like(ids), max_new_tokens=60, do_sample=False, pad_token_id=0
         )
@@ -50,8 +50,8 @@ def test_the_card_holds_them(pool):
 @pytest.mark.parametrize("policy", [*(f"fixed:{arm}" for arm in ARMS), "draft-all", "normal-hedge", "rate-hedge"])
 def test_greedy_output_is_that_of_transformers(pool, prompts, answers, policy):
     for task in ("json", "summary") if policy.startswith("fixed:") else ("math", "json", "summary"):
-        out = generate(pool, prompts[task], policy, SamplingParams(60, draft_length=LENGTH))
-        assert out.token_ids == answers[task]
+        out = generate(pool, prompts[task], policy, SamplingParams(40, draft_length=LENGTH))
+        assert out.token_ids == answers[task][:40]
 
 
 def test_the_heads_of_the_white_box_pool_too(prompts, answers):

@@ -109,7 +109,7 @@ def test_long_texts_are_read_in_parts(monkeypatch):
 
 def test_a_tree_of_more_nodes_than_a_program_has_rows():
     copy, model = on_device(made("partly sliding qwen2", layers=LAYERS))
-    check_two_chains_by_turns(TorchDecoder(copy, static=True), model, 40, read)
+    check_two_chains_by_turns(TorchDecoder(copy, static=True), model, 20, read)
 
 
 def test_texts_of_one_model_are_run_together():
