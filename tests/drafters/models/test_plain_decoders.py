@@ -43,14 +43,14 @@ def close(runtime):
     return partial(torch.testing.assert_close, rtol=1e-4, atol=CLOSE[runtime])
 
 
-@pytest.mark.parametrize("cuts", [[], [1], [50, 51, 60], [CHUNK], [CHUNK - 1, CHUNK + 1]], ids=str)
+@pytest.mark.parametrize("cuts", [[], [1, 50, 51, 60], [CHUNK], [CHUNK - 1, CHUNK + 1]], ids=str)
 def test_feeding_in_pieces_changes_nothing(case, decoder, close, cuts):
     _, ids, whole = case
     rows = [decoder.forward(ids[a:b], a) for a, b in pairwise([0, *cuts, len(ids)])]
     close(torch.cat(rows), whole.logits[0])
 
 
-@pytest.mark.parametrize("last", [1, 3, 150, 599])
+@pytest.mark.parametrize("last", [1, 3, 599])
 def test_last_returns_the_last_rows_only(case, decoder, close, last):
     _, ids, whole = case
     close(decoder.forward(ids, 0, last=last), whole.logits[0, -last:])

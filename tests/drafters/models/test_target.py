@@ -61,7 +61,7 @@ def dialogues(draw):
 
 
 @pytest.mark.parametrize("kind", tiny.KINDS_BY_RUNTIME)
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(dialogue=dialogues())
 def test_every_score_equals_a_forward_without_cache(kind, targets, dialogue):
     target = targets[kind]
