@@ -131,17 +131,16 @@ class Learner(Generic[Model, Runner]):
         self.memory, self.held = Memory(schedule.memory, self.rng), Memory(MOST_MEASURED, self.rng)
         start = _digest(model)
         self.versions = Versions(folder, who, start) if folder else None
-        version, known = Version(0, start), None
-        self.start: Learnt[Model, Runner] = Learnt(version, model, course.runner(model))
+        self.start: Learnt[Model, Runner] = Learnt(Version(0, start), model, course.runner(model))
+        self.current = self.start
         if self.versions and (found := self.versions.newest()):
             version, weights = found
-            known = weights.pop(KNOWN, None)
-            model = copy.deepcopy(model)
+            known, learnt = weights.pop(KNOWN, None), copy.deepcopy(model)
             try:
-                model.load_state_dict(weights)
+                learnt.load_state_dict(weights)
             except RuntimeError as error:
                 raise PoolError(f"{who}: what it learnt does not fit its model: {str(error)[:200]}") from None
-        self.current = Learnt(version, model, course.runner(model), known=known) if version.number else self.start
+            self.current = Learnt(version, learnt, course.runner(learnt), known=known)
         self.checks = 0
         self._lock = threading.Lock()
         self._owed, self._since_check, self._failed = 0.0, 0, 0

@@ -47,12 +47,12 @@ def little(monkeypatch):
     monkeypatch.setattr(learning, "MEASURED", 16)
 
 
-def school(pool, prompts=PROMPTS):
+def school(pool):
     """Answer these and learn from them, until there is a version that guesses more."""
     learner = pool.drafters[0].learner
     learner.clock = iter(float(10 * n) for n in range(10**6)).__next__
     learner._asked_at, learner.schedule = 0.0, Schedule(0.5, 8192, 40, 1e-2, 512)
-    for prompt in prompts:
+    for prompt in PROMPTS:
         generate(pool, prompt, "fixed:student", PARAMS)
     held = list(learner.held)
     first = learner.current

@@ -29,13 +29,13 @@ def card(tmp_path):
     return tiny.write_pool(tmp_path, drafters=[STUDENT, {"name": "again", "kind": "suffix"}])
 
 
-def school(pool, prompts=PROMPTS):
+def school(pool):
     """Answer these and learn from them, until there is a new version."""
     pool.stop_ids = frozenset()
     learner = pool.drafters[0].learner
     learner.clock = iter(float(10 * n) for n in range(10**6)).__next__
     learner._asked_at, learner.schedule = 0.0, learning.Schedule(0.5, 8192, 20, 5e-3, 256)
-    for prompt in prompts:
+    for prompt in PROMPTS:
         generate(pool, prompt, "fixed:student", PARAMS)
     for _ in range(200):
         pool.study()
