@@ -38,8 +38,7 @@ def seeded(seed=0):
 
 
 def drafts_of(decoder, context, params=SAMPLING["greedy"], confidence=0.0, vocab=tiny.VOCAB):
-    (drafter,) = [LMDrafter("one", decoder, vocab, confidence=confidence)]
-    generator = seeded()
+    drafter, generator = LMDrafter("one", decoder, vocab, confidence=confidence), seeded()
     return [drafter.propose(context[:end], 6, params, generator, with_q=True) for end in range(3, len(context), 4)]
 
 
@@ -47,7 +46,7 @@ def drafts_of(decoder, context, params=SAMPLING["greedy"], confidence=0.0, vocab
 @pytest.mark.parametrize("params", SAMPLING.values(), ids=SAMPLING.keys())
 @pytest.mark.parametrize("vocab", [tiny.VOCAB, tiny.VOCAB + 3, tiny.VOCAB - 2])
 def test_a_draft_in_one_piece_is_the_draft_step_by_step(params, confidence, vocab):
-    model, context = tiny.llama(1), tiny.prompts(1, seed=6, shortest=30, longest=40, vocab=10)[0]
+    model, context = tiny.llama(1), tiny.prompts(1, seed=6, shortest=20, longest=24, vocab=10)[0]
     expected = drafts_of(TorchDecoder(model, static=False), context, params, confidence, vocab)
     found = drafts_of(TorchDecoder(model, static=True), context, params, confidence, vocab)
     for draft, other in zip(found, expected, strict=True):
@@ -231,13 +230,11 @@ def per_layer(name, run):
 
 def ours(width, models=1):
     def run(model):
-        stack = TorchGroup([made_like(model) for _ in range(models)], static=True) if models > 1 else None
-        decoder = stack or TorchDecoder(model, static=True)
-        feed = (
-            (lambda: decoder.forward([1] * width, [0] * models, last=1))
-            if stack
-            else (lambda: decoder.forward([1] * width, 0))
-        )
+        if models > 1:
+            group = TorchGroup([made_like(model) for _ in range(models)], static=True)
+            feed = partial(group.forward, [1] * width, [0] * models, last=1)
+        else:
+            feed = partial(TorchDecoder(model, static=True).forward, [1] * width, 0)
         feed()
         with Operations() as operations:
             feed()
