@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,12 @@ class KeptBatch:
 
     path: Path
     about: Mapping[str, Any]
+    id: str
+    pool: str
+    hardware: str
+    dtype: str
+    texts_at_once: int
+    suite: Suite | None
     rows: list[Row]
     items: list[SuiteItem]
     items_of_rows: list[int]
@@ -41,33 +46,9 @@ class KeptBatch:
     figures = ()
 
     @property
-    def id(self) -> str:
-        return str(self.about["id"])
-
-    @property
-    def pool(self) -> str:
-        return str(self.about["pool"])
-
-    @property
-    def hardware(self) -> str:
-        return str(self.about["hardware"])
-
-    @property
-    def dtype(self) -> str:
-        return str(self.about["dtype"])
-
-    @property
-    def texts_at_once(self) -> int:
-        return int(self.about["streams"])
-
-    @property
     def policies(self) -> list[str]:
         """In the order in which they were run first."""
         return list(dict.fromkeys(row.policy for row in self.rows))
-
-    @cached_property
-    def suite(self) -> Suite | None:
-        return Suite(self.about["suite"], self.items) if self.about["suite"] else None
 
     @property
     def prompt_count(self) -> int:
@@ -82,14 +63,13 @@ class KeptBatch:
     @property
     def bundled(self) -> str | None:
         """The bundled suite that its prompts are of, if they are."""
-        name = self.about["suite"]
-        if name not in suite_names():
+        if self.suite is None or self.suite.name not in suite_names():
             return None
         try:
-            known = {item.prompt for item in load_suite(name).items}
+            known = {item.prompt for item in load_suite(self.suite.name).items}
         except SuiteError:
             return None
-        return name if all(item.prompt in known for item in self.items) else None
+        return self.suite.name if all(item.prompt in known for item in self.items) else None
 
 
 @kept
@@ -105,7 +85,18 @@ def kept_batch(path: Path, id: str) -> KeptBatch | None:
     items = [SuiteItem(str(place + 1), prompt, tasks[prompt]) for prompt, place in places.items()]
     of_rows = [places[values["prompt"]] for values in found]
     rows = [replace(Row.recorded(values), id=items[place].id) for values, place in zip(found, of_rows, strict=True)]
-    numbers = [values["id"] for values in found]
+    about = listed[0]
     return KeptBatch(
-        path, listed[0], rows, items, of_rows, run.params, list(run.generation.drafters), numbers, run.origin.learn
+        path,
+        about,
+        **{name: str(about[name]) for name in ("id", "pool", "hardware", "dtype")},
+        texts_at_once=about["streams"],
+        suite=Suite(about["suite"], items) if about["suite"] else None,
+        rows=rows,
+        items=items,
+        items_of_rows=of_rows,
+        params=run.params,
+        drafters=list(run.generation.drafters),
+        numbers=[values["id"] for values in found],
+        learn=run.origin.learn,
     )

@@ -242,13 +242,13 @@ class Batch:
         except UserError as error:
             return problem_html(error)
         try:
-            if at_once > 1 or not policies or not limit_known(limit, length):
+            if at_once > 1 or not policies or limit is None or limit < 0 or length is None or length < 1:
                 return ""
-            prompts = len(spread(load_suite(file or suite or "").items, int(limit or 0) or None))
+            prompts = len(spread(load_suite(file or suite or "").items, int(limit) or None))
             each = seconds_per_run(workbench.store.path, pool.card_hash, workbench.hardware, pool.dtype)
         except (SuiteError, StorageError):  # the line on the suite, or the dashboard, says what is wrong
             return ""
-        tokens, plain = prompts * float(length or 0), pool.costs.plain
+        tokens, plain = prompts * length, pool.costs.plain
         if each:
             return view.takes_html(prompts, len(policies), tokens * len(policies) * each)
         most = tokens * (len(policies) + 1) * plain.mean if plain.weight else 0.0
@@ -336,8 +336,3 @@ class Batch:
             if not files or not all(file and file.exists() for file in files):  # or they went after a day
                 files = self._files[batch] = written(batch, self.workbench.version)
             return files
-
-
-def limit_known(limit: float | None, length: float | None) -> bool:
-    """Whether the fields hold numbers that a batch takes."""
-    return limit is not None and limit >= 0 and length is not None and length >= 1

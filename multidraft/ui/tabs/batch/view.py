@@ -73,7 +73,8 @@ def status_html(run: BatchJob) -> Markup:
     if run.cancelled.is_set():
         doing = f"Batch on pool {run.pool} stopping after the round in progress"
     else:
-        now += f", {time_left(run.seconds_left)}"
+        left = run.seconds_left
+        now += f", {duration(left)} left" if left is not None else ", time left unknown"
         if at_work := run.now:
             item, policy = at_work
             what = item.task or item.id if run.texts_at_once == 1 else f"{run.texts_at_once} texts at once"
@@ -95,7 +96,7 @@ def takes_html(prompts: int, policies: int, seconds: float, at_most: bool = Fals
     runs = f"{count(prompts, 'prompt')} under {count(policies, 'policy')}"
     if not seconds:
         return markup.caption_html(f"{runs}.")
-    time = time_left(seconds).removesuffix(" left")
+    time = duration(seconds)
     if at_most:
         return markup.caption_html(
             f"{runs}: {time} at most on a quiet machine, by autoregressive decoding up to max new tokens."
@@ -103,15 +104,13 @@ def takes_html(prompts: int, policies: int, seconds: float, at_most: bool = Fals
     return markup.caption_html(f"{runs}: {time}, by the newest batch on this machine.")
 
 
-def time_left(seconds: float | None) -> str:
+def duration(seconds: float) -> str:
     """An estimate in words, no finer than it deserves."""
-    if seconds is None:
-        return "time left unknown"
     if seconds < 90:
-        return f"about {max(5, 5 * round(seconds / 5))} s left"
+        return f"about {max(5, 5 * round(seconds / 5))} s"
     if seconds < 90 * 60:
-        return f"about {round(seconds / 60)} min left"
-    return f"about {seconds / 3600:.1f} h left"
+        return f"about {round(seconds / 60)} min"
+    return f"about {seconds / 3600:.1f} h"
 
 
 def _end_html(run: BatchJob) -> Markup:
