@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -96,17 +97,15 @@ class Experiments:
             self.note = gr.Textbox(label="Note", max_length=LONGEST_NOTE, max_lines=1, elem_id="experiment-note")
             save = gr.Button("Save the note", size="md", min_width=130, scale=0, elem_id="save-note")
         shown = [self.list, self.range, self.newer, self.older, self.page]
-        restored = page.load(self.restore, None, self.controls, **QUICK)
-        restored.then(self.show, [self.page, *self.controls], shown, **LAST)
-        tab.select(self.show, [self.page, *self.controls], shown, **LAST).then(self.versions, None, version, **LAST)
+        show: dict[str, Any] = {"fn": self.show, "inputs": [self.page, *self.controls], "outputs": shown, **LAST}
+        page.load(self.restore, None, self.controls, **QUICK).then(**show)
+        tab.select(**show).then(self.versions, None, version, **LAST)
         # Not the input of a text, which Gradio tells of keys only: text is pasted and cut, too.
         changes = [words.change, *(control.input for control in self.controls[1:])]
-        sought = gr.on(changes, self.first, self.controls, shown, **LAST)
+        sought = gr.on(changes, partial(self.show, 0), self.controls, shown, **LAST)
         sought.then(None, self.controls, None, js=_KEEP, **PRIVATE)
         for button, step in ((self.newer, -1), (self.older, 1)):
-            button.click(lambda page, step=step: page + step, self.page, self.page, **LAST).then(
-                self.show, [self.page, *self.controls], shown, **LAST
-            )
+            button.click(lambda page, step=step: page + step, self.page, self.page, **LAST).then(**show)
         if self.may_note:
             noting = [self.noting, self.note, self.noted]
             self.list.click(self.open_note, None, noting, **HIDDEN).then(
@@ -115,28 +114,22 @@ class Experiments:
                 **PRIVATE,
             )
             saved = gr.on([save.click, self.note.submit], self.save_note, [self.noted, self.note], noting, **HIDDEN)
-            saved.then(self.show, [self.page, *self.controls], shown, **LAST)
+            saved.then(**show)
 
     def restore(self, request: gr.Request) -> list[Any]:
         """What the page's address seeks."""
         words, kind, version, order = (str(request.query_params.get(name, "")) for name in PARAMETERS)
         known = kind if kind in KINDS else ""
-        return [words, known, self._versions(version), order if order in ORDERS else "newest"]
+        return [words, known, self.versions(version), order if order in ORDERS else "newest"]
 
-    def versions(self) -> gr.Dropdown:
-        """The versions that there are to choose; what is chosen stays."""
-        return self._versions()
-
-    def _versions(self, chosen: str | None = None) -> gr.Dropdown:
+    def versions(self, chosen: str | None = None) -> gr.Dropdown:
+        """The versions that there are to choose, ``chosen`` if it is one; without it, what is chosen stays."""
         try:
             found = aggregates.filters(self.store.path)["versions"]
         except StorageError:  # the list says what is wrong
             found = []
         settings: dict[str, Any] = {} if chosen is None else {"value": chosen if chosen in found else ""}
         return gr.Dropdown([("all versions", ""), *((one, one) for one in found)], **settings)
-
-    def first(self, *sought: str) -> Updates:
-        return self.show(0, *sought)
 
     def show(self, page: int, words: str, kind: str, version: str, order: str) -> Updates:
         """A page of the list, the line that says which, and the buttons that turn it."""

@@ -70,7 +70,7 @@ def test_experiments_are_listed_with_their_figures_and_pages(filled: Store) -> N
 )
 def test_only_what_is_sought_is_listed(filled: Store, sought: tuple[str, str, str], found: set[str]) -> None:
     tab = build(filled)
-    table = tab.first(*sought, "newest")[tab.list]
+    table = tab.show(0, *sought, "newest")[tab.list]
     assert {id for id in ("one", "two") if f'data-experiment="{id}"' in table} == found
     assert found or "No experiment fits" in table
 
@@ -94,11 +94,11 @@ def test_a_phrase_stands_together_and_names_the_draft_length(filled: Store) -> N
     tab = build(filled)
 
     def found(words: str) -> set[str]:
-        table = tab.first(words, "", "", "newest")[tab.list]
+        table = tab.show(0, words, "", "", "newest")[tab.list]
         return {id for id in ("one", "two", "four", "twelve") if f'data-experiment="{id}"' in table}
 
     assert found("length 4") == {"four"} and found("length mine") == {"four", "twelve"} and found("four") == {"four"}
-    assert "Batch: mine, draft length 12" in tab.first("", "", "", "newest")[tab.list]
+    assert "Batch: mine, draft length 12" in tab.show(0, "", "", "", "newest")[tab.list]
 
 
 def test_a_batch_under_way_says_how_far_it_is(filled: Store) -> None:
