@@ -1,10 +1,10 @@
-// Copies a link; what its button is to say then.
-async function copied(link) {
+// Copies a text, which may be still to come; what its button is to say then.
+async function copied(text, done = "Link copied", failed = "Not copied: open it") {
   try {
-    await navigator.clipboard.writeText(link);
-    return "Link copied";
+    await navigator.clipboard.writeText(await text);
+    return done;
   } catch {
-    return "Not copied: open it";
+    return failed;
   }
 }
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
-from markupsafe import Markup
 
 from drafters.errors import ContextWindowError, UserError
 from multidraft.bench.measure import Request
@@ -143,15 +142,9 @@ class Play(controls.PromptTab):
             [self.fit, *self.examples.components, self.policy, *self.settings, *talk, self.legend, self.note],
         )
         self.restored = page.load(self.restore, None, [self.status, *form], **QUICK)
-        self.link.click(
-            None, [self.link, self.status, *form], [self.link, self.status], js=permalink.COPY_LINK, **PRIVATE
-        ).then(None, None, self.link, js=_later("Copy settings link"), **PRIVATE)
-        self.copy_page.click(None, None, self.copy_page, js=_COPY_PAGE, **PRIVATE).then(
-            None, None, self.copy_page, js=_later("Copy result link"), **PRIVATE
-        )
-        self.copy.click(None, self.download, self.copy, js=_COPY_RUN, **PRIVATE).then(
-            None, None, self.copy, js=_later("Copy run as JSON"), **PRIVATE
-        )
+        _copies(self.link, [self.link, self.status, *form], [self.link, self.status], permalink.COPY_LINK)
+        _copies(self.copy_page, None, self.copy_page, _COPY_PAGE)
+        _copies(self.copy, self.download, self.copy, _COPY_RUN)
 
     def sends_to(self, race: Sequence[gr.components.Component]) -> None:
         """Have *Race this prompt* open *Race*, and run it with prompt, policy and settings in these fields."""
@@ -273,19 +266,14 @@ class Play(controls.PromptTab):
         yield {**updates, self.details: tokens.rounds_table_html(rounds), **self._answered(job, generation)}
 
     def _parts(self, job: RunJob, generation: Generation, output: str, *, ended: bool) -> Updates:
+        run = replace(job.run, generation=generation)
+        recorded, fits = run.id is not None or not job.run.generation.rounds, job.pool.fits(generation.prompt)
         return {
-            self.status: self._status(job, ended),
-            self.tiles: view.tiles_html(
-                replace(job.run, generation=generation), job.measurement.differences, ended=ended
-            ),
+            self.status: view.status_html(job.measurement, job.ahead, recorded, fits, job.wait_seconds, ended=ended),
+            self.tiles: view.tiles_html(run, job.measurement.differences, ended=ended),
             self.output: output,
             self.legend: tokens.legend_html(generation.drafters, generation.drafter_shares),
         }
-
-    def _status(self, job: RunJob, ended: bool) -> Markup:
-        run = job.run
-        recorded, fits = run.id is not None or not run.generation.rounds, job.pool.fits(run.generation.prompt)
-        return view.status_html(job.measurement, job.ahead, recorded, fits, job.wait_seconds, ended=ended)
 
     def _blank(self) -> Updates:
         """Without what there is only once a run has ended."""
@@ -331,18 +319,14 @@ def _asked_last(turns: Sequence[Turn], prompt: str, *fields: Any) -> tuple[Any, 
 
 _COPY_PAGE = "() => copied(document.querySelector('#run-page').href)"
 
-_COPY_RUN = """async (file) => {
-  try {
-    const answer = await fetch(file.url);
-    await navigator.clipboard.writeText(await answer.text());
-    return "Run copied";
-  } catch {
-    return "Not copied: download it";
-  }
+_COPY_RUN = """(file) => {
+  const text = fetch(file.url).then((answer) => answer.text());
+  return copied(text, "Run copied", "Not copied: download it");
 }"""
 """The file of the download button goes to the clipboard as well."""
 
 
-def _later(text: str) -> str:
-    """Script that gives a button its text back after two seconds."""
-    return f"() => new Promise((done) => setTimeout(() => done({json.dumps(text)}), 2000))"
+def _copies(button: gr.Button, inputs: Any, outputs: Any, script: str) -> None:
+    """Have ``button`` copy something by a script that says in its text how it went; that is reset in two seconds."""
+    back = f"() => new Promise((done) => setTimeout(() => done({json.dumps(button.value)}), 2000))"
+    button.click(None, inputs, outputs, js=script, **PRIVATE).then(None, None, button, js=back, **PRIVATE)

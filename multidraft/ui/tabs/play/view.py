@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from drafters.pool import Pool
 from multidraft.bench.action import listed
 from multidraft.bench.loops import loops
 from multidraft.bench.measure import Measurement
@@ -20,6 +19,7 @@ from storage.records import Turn
 from storage.run import Baseline, Run
 
 _macros = macros("tabs/play/view.html")
+about_pool_html = _macros.about_pool
 
 IDLE = message_html(
     "idle md-ready", "Ready. The output is exactly what the target would write alone; only the speed changes."
@@ -271,11 +271,5 @@ def watched_html(plain: Run, run: Run) -> Markup:
 
 def recorded_html(run: Run) -> Markup:
     """What the recorded run is."""
-    g = run.generation
     speedup = markup.speedup_text(run.speedup, run.speedup_uncertainty)
-    return _macros.recorded(run, len(g.drafters), speedup)
-
-
-def about_pool_html(pool: Pool) -> Markup:
-    """The pool's title and description."""
-    return _macros.about_pool(pool)
+    return _macros.recorded(run, len(run.generation.drafters), speedup)
