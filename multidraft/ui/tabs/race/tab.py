@@ -200,10 +200,9 @@ class Race(controls.PromptTab):
 
     def _form(self, id: str) -> tuple[Any, ...] | None:
         """Prompt, lanes and settings of a race, so that they start it once more."""
-        path = self.workbench.store.path
         if race := self.buttons.find(id):
             prompt, specs, p, seed = race.prompt, race.specs, race.params, race.seed
-        elif runs := experiments.in_history(path, id) and experiments.runs(path, id, MOST):
+        elif runs := self._kept(id):
             specs = [run.generation.policy for run in runs]
             prompt, p, seed = runs[0].generation.prompt, runs[0].params, runs[0].seed
         else:
@@ -211,12 +210,16 @@ class Race(controls.PromptTab):
         settings = (p.max_new_tokens, p.temperature, p.top_p, p.top_k, p.draft_length, seed)
         return (prompt, *specs, *[""] * (MOST - len(specs)), *settings)
 
-    def _gone(self, id: str) -> Iterator[Updates]:
+    def _kept(self, id: str) -> list[Run]:
+        """The runs of a race in the history."""
         path = self.workbench.store.path
-        if not experiments.in_history(path, id):
+        return experiments.runs(path, id, MOST) if experiments.in_history(path, id) else []
+
+    def _gone(self, id: str) -> Iterator[Updates]:
+        if not (kept := self._kept(id)):
             yield {self.status: _GONE, self.stage: None, self.figures: ""}
             return
-        runs = [run for run in experiments.runs(path, id, MOST) if run.generation.status in FINISHED]
+        runs = [run for run in kept if run.generation.status in FINISHED]
         ready = len(runs) >= FEWEST
         yield {
             self.status: ended_html("race", id),
