@@ -84,7 +84,7 @@ def cited_html(experiment: Experiment, asked: Asked, request: gr.Request | None)
     batch = asked.batch if asked.run is None else None
     place = f"lab-{hashlib.sha256(query.encode()).hexdigest()[:8]}"  # a key for each replay of the same runs
     entry = cite.bibtex(place, title, [made], address, [settings])
-    return view.cited(entry, batch, bool(batch) or asked.run is not None)
+    return markup.macros("tabs/lab/view.html").cited(entry, batch, bool(batch) or asked.run is not None)
 
 
 def _file(name: str, lines: Sequence[Mapping[str, Any]]) -> Path | None:

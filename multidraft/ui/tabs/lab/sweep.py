@@ -92,7 +92,7 @@ class SweepSection:
         try:
             known = numeric_settings(policy)
         except UserError:
-            return [gr.skip()] * 6
+            known = []
         if setting not in known or scale not in SCALES or None in numbers:
             return [gr.skip()] * 6
         return [policy, gr.Dropdown(known, value=setting), *numbers, scale]

@@ -16,11 +16,11 @@ from multidraft.service.lab import ExperimentJob, LabWork, ReplayJob
 from multidraft.service.workbench import Workbench
 from multidraft.ui.tabs.lab import files, view
 from multidraft.ui.tabs.lab.sweep import SweepSection
-from multidraft.ui.tabs.lab.texts import FIELDS, KEEP, Asked, TextChoice, linked_run, restored
+from multidraft.ui.tabs.lab.texts import FIELDS, KEEP, Asked, TextChoice, restored
 from multidraft.ui.tabs.lab.watch import watched
 from multidraft.ui.widgets import policy_fields
 from multidraft.ui.widgets.charts import plot
-from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, QUICK, Updates, forget_refusal
+from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, QUICK, Updates, forget_refusal, linked_run
 from multidraft.ui.widgets.jobs import RunButtons
 from multidraft.ui.widgets.markup import macros, message_html, problem_html
 
@@ -145,7 +145,7 @@ class Lab:
     def restore(self, request: gr.Request) -> tuple[Any, ...]:
         """The choices that the page's address has, and the run that it names, if any: for the field (Gradio would make
         it 0), and to be replayed."""
-        run = linked_run(request)
+        run = linked_run(request) if request.query_params.get("tab") == "lab" else None
         return *restored(request), run, gr.skip() if run is None else run
 
     def replay_linked(self, request: gr.Request, run: int | None, *values: Any) -> Iterator[Updates]:

@@ -17,7 +17,6 @@ from multidraft.service.inputs import whole_number
 from multidraft.service.lab import LabWork
 from multidraft.ui.example import FIRST
 from multidraft.ui.results.result import name_of
-from multidraft.ui.widgets import events
 from multidraft.ui.widgets.events import Updates
 from multidraft.ui.widgets.markup import count, empty_html, macros, message_html, problem_html
 from storage import experiments, texts
@@ -213,11 +212,6 @@ class TextChoice:
     def policies(self, key: str | None) -> list[tuple[str, str]]:
         """Those that can be replayed on its texts."""
         return self._work(key).choices(self.bench(key))
-
-
-def linked_run(request: gr.Request) -> int | None:
-    """The run that an address into this tab names, if any."""
-    return events.linked_run(request) if request.query_params.get("tab") == "lab" else None
 
 
 KEEP = """(bench, suite, tasks, batch, newest, policies) => address({ lab_bench: batch ? null : bench,

@@ -96,11 +96,6 @@ def references(experiment: Experiment) -> list[str]:
     return [spec for spec in _REFERENCES if spec not in experiment.policies]
 
 
-def cited(bibtex: str, batch: str | None, stays: bool) -> Markup:
-    """How it is cited, and the page of the ``batch`` that it replays; whether its texts stay what they are."""
-    return _template.cited(bibtex, batch, stays)
-
-
 def _outcome_line(experiment: Experiment, spec: str, *, rival: bool) -> dict[str, Any]:
     o, (decode, request) = experiment.outcome(spec), experiment.speedups(spec)
     rate, about = o.tokens_per_second, "≈ " if estimated(spec) else ""
@@ -277,16 +272,15 @@ def sweep_figure(
 
 def sweep_html(sweep: Sweep) -> Markup:
     """The sweep as a table."""
-    lines = []
-    for value, o in sweep.outcomes.items():
-        lines.append(
-            {
-                sweep.setting: f"{value:g}",
-                "MAT": number(o.mean_accepted_tokens, 2),
-                "Regret per text": signed(o.regret, 1),
-                "Replayed tokens/s": number(o.tokens_per_second or 0.0, 1),
-            }
-        )
+    lines = [
+        {
+            sweep.setting: f"{value:g}",
+            "MAT": number(o.mean_accepted_tokens, 2),
+            "Regret per text": signed(o.regret, 1),
+            "Replayed tokens/s": number(o.tokens_per_second or 0.0, 1),
+        }
+        for value, o in sweep.outcomes.items()
+    ]
     return markup.folded("The sweep in figures", markup.table_of(lines, figures=4, label="The sweep in figures"))
 
 
@@ -297,10 +291,8 @@ def replayed_html(experiment: Experiment) -> Markup:
     estimates = [title(spec) for spec in experiment.policies if estimated(spec)]
     known = "exact"
     if estimates:
-        known += (
-            " for policies that learn from accepted tokens, estimates (≈) for those that depend on measured time: "
-            + ", ".join(estimates)
-        )
+        known += " for policies that learn from accepted tokens, estimates (≈) for those that depend on measured time: "
+        known += ", ".join(estimates)
     far = "".join(
         f" Replays of {title(spec)} are off by {percent(off, '+')} from its live runs: too far for any policy here to "
         "be marked as the best."
