@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from html import escape
 from itertools import groupby
@@ -32,6 +33,7 @@ from multidraft.ui.widgets.markup import heading_html, message_html, problem_htm
 from multidraft.ui.widgets.verdict import watched_lessons, watched_verdict
 from storage import aggregates, queries
 from storage.export import EXPORTS
+from storage.filters import Filter
 from storage.kept import kept
 from storage.problems import StorageError
 from storage.store import Store
@@ -233,7 +235,7 @@ class Dashboard:
 
     def restricted(self, usual: dict[str, Any], narrowed: int, *values: Any) -> Updates:
         """The filters narrowed to the most frequent conditions among the runs shown, and how often that was done."""
-        return self._moved(narrowed, Chosen(**{**dict(zip(Chosen.__dataclass_fields__, values)), **usual}))
+        return self._moved(narrowed, replace(Chosen(*values), **usual))
 
     def relaxed(self, event: gr.EventData, narrowed: int, *values: Any) -> Updates:
         """The filters without those that a button lets go, likewise."""
@@ -283,7 +285,7 @@ class Dashboard:
         """The verdict on the texts of the filtered runs, or what they taught."""
         assert self.work is not None
         try:
-            chosen = dashboard_filters.known(self._found(), Chosen(*values)).filter()
+            chosen = self._filter(values)
             if self.path != self.store.path:
                 yield message_html("idle", "No verdict on the examples: it replays runs of this server's own.")
                 return
@@ -295,19 +297,16 @@ class Dashboard:
     def chart(self, chart: Chart, *values: Any) -> Updates:
         """A chart, and its figures as a table; left as it is where the overview has said why there is nothing."""
         place = self.places[chart]
-        try:
-            path = self.path
-            chosen = dashboard_filters.known(self._found(), Chosen(*values)).filter()
+        with suppress(StorageError, UserError):
+            path, chosen = self.path, self._filter(values)
             if not views.ranked(path, chosen).summary.empty:
                 return dict(zip(place, views.drawn(path, chosen, chart), strict=False))
-        except (StorageError, UserError):
-            pass
         return {place[0]: gr.skip()}
 
     def run_list(self, page: int, *values: Any) -> Updates:
         """A page of the list of runs, the line that says which, the buttons that turn it, and its number."""
         try:
-            chosen = dashboard_filters.known(self._found(), Chosen(*values)).filter()
+            chosen = self._filter(values)
             table, line, page, pages = views.run_list(self.path, chosen, page)
         except (StorageError, UserError) as error:
             table, line, page, pages = problem_html(error), Markup(), 0, 1
@@ -337,6 +336,10 @@ class Dashboard:
     def export(self, suffix: str, *values: Any) -> str:
         write, path = EXPORTS[suffix], self.path
         return export_file(f"runs.{suffix}", lambda file: write(path, Chosen(*values).filter(), file))
+
+    def _filter(self, values: Sequence[Any]) -> Filter:
+        """The runs that the filters mean, without choices that are gone."""
+        return dashboard_filters.known(self._found(), Chosen(*values)).filter()
 
     def _found(self) -> dict[str, list[str]]:
         try:
