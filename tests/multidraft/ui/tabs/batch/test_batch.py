@@ -24,6 +24,7 @@ from storage.connection import open_reader
 from storage.store import Store
 from tests.history import recorded
 from tests.multidraft.ui.building import after, built
+from tests.multidraft.ui.tabs.visits import click, visit
 
 PARAMS = SamplingParams(max_new_tokens=8, draft_length=4)
 ITEMS = [SuiteItem("1", "abc abd", "letters"), SuiteItem("2", "a" * 200, "long"), SuiteItem("3", "bcd bce", "")]
@@ -42,7 +43,11 @@ def run(workbench: Workbench, policies: list[str], items: list[SuiteItem] = ITEM
 
 
 def test_a_row_per_prompt_and_policy_in_order(workbench: Workbench, store: Store) -> None:
-    batch = run(workbench, ["ucb", "fixed:near"])
+    batch = job(workbench, ["ucb", "fixed:near"])
+    assert batch.seconds_left is None
+    assert workbench.jobs.submit(batch).wait(60)
+    assert workbench.jobs.find(batch.id, BatchJob) is batch and batch.suite == SUITE
+    assert batch.runs_done == 6 and batch.seconds_left == 0 and batch.error is None
     assert [(row.id, row.policy) for row in batch.rows] == [
         (id, policy) for id in ("1", "2", "3") for policy in ("ucb", "fixed:near")
     ]
@@ -54,12 +59,7 @@ def test_a_row_per_prompt_and_policy_in_order(workbench: Workbench, store: Store
     runs = recorded(store.path)
     assert {(run.origin.batch_id, run.origin.suite, run.origin.source) for run in runs} == {(batch.id, "mine", "batch")}
     assert len(runs) == 4
-
-
-def test_policies_of_one_prompt_share_its_baseline(workbench: Workbench, store: Store) -> None:
-    run(workbench, ["ucb", "random"], ITEMS[:1])
-    assert store.flush()
-    assert len({run.baseline for run in recorded(store.path)}) == 1
+    assert len({(run.generation.prompt, run.baseline) for run in runs}) == 2, "policies share the baseline of a prompt"
 
 
 def test_policies_take_turns_to_be_first(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,28 +97,11 @@ def test_progress_counts_up_to_all(workbench: Workbench, gate) -> None:
     assert batch.wait(60) and batch.runs_done == 3 and batch.now is None
 
 
-def test_stop_ends_the_batch_and_keeps_its_rows(workbench: Workbench, gate, store: Store) -> None:
-    batch = workbench.jobs.submit(job(workbench, ["ucb"]))
-    assert gate.reached.wait(30)
-    batch.cancel()
-    gate.open()
-    assert batch.wait(60) and [row.status for row in batch.rows] == ["cancelled"]
-
-
 def test_bad_requests_are_refused_before_anything_runs(workbench: Workbench) -> None:
     with pytest.raises(PolicyError, match="nonsense"):
         job(workbench, ["ucb", "nonsense"])
     with pytest.raises(UserError, match="no policy"):
         job(workbench, [])
-
-
-def test_a_batch_goes_on_by_itself_and_is_found_again(workbench: Workbench) -> None:
-    batch = job(workbench, ["ucb", "fixed:near"])
-    assert batch.seconds_left is None
-    assert workbench.jobs.submit(batch).wait(60)
-    assert workbench.jobs.find(batch.id, BatchJob) is batch and batch.suite == SUITE
-    assert len(batch.rows) == 6 and batch.runs_done == 6 and batch.error is None
-    assert batch.seconds_left == 0
 
 
 def test_time_left_is_that_of_the_runs_so_far(workbench: Workbench) -> None:
@@ -133,13 +116,6 @@ def test_a_batch_that_breaks_off_says_so(workbench: Workbench, monkeypatch: pyte
     monkeypatch.setattr(workbench, "measure", lambda measurement: 1 / 0)
     html = batch_view.status_html(run(workbench, ["ucb"]))
     assert "Ended by an error after 0 of 3 runs" in html and 'role="alert"' in html
-
-
-class Visit:
-    """Stands for ``gr.Request``, and for ``gr.EventData`` of a click."""
-
-    def __init__(self, item: object = None, **query: str):
-        vars(self).update(query, item=item, query_params=query)
 
 
 def placed(workbench: Workbench) -> Batch:
@@ -163,13 +139,15 @@ def test_a_page_that_leaves_and_another_that_comes_back(workbench: Workbench, ga
     assert first[stop].interactive and not first[run].interactive
     leaving.close()
     gate.open()
-    linked = tab.buttons.linked(Visit(batch=id))  # type: ignore[arg-type]
+    linked = tab.buttons.linked(visit(batch=id))
     assert linked[tab.buttons.asked] == linked[tab.buttons.id] == id
     last = after(tab.buttons.watch(id))
     rows = last[tab.rows]
-    assert "Done: 4 of 4 runs" in last[tab.status] and rows.count("data-item") == 4 and 'data-item="1"' in rows
+    assert "Done: 4 of 4 runs" in last[tab.status] and "on pool tiny: 2 prompts" in last[tab.status]
+    assert rows.count("data-item") == 4 and 'data-item="1"' in rows
     assert "2 prompts are too few to say which policy is faster" in last[tab.verdict] and "<code" in last[tab.verdict]
-    assert "UCB" in last[tab.summary] and all(last[chart].visible for chart in tab.charts)
+    assert "UCB" in last[tab.summary] and "Pool tiny on " in last[tab.summary]
+    assert all(last[chart].visible for chart in tab.charts)
     assert last[run].interactive and not last[stop].interactive
     as_csv, as_json, as_parquet = (last[button] for button in tab.downloads)
     assert as_csv.interactive and json.loads(Path(as_json.value["path"]).read_text())["batch"] == id
@@ -190,19 +168,6 @@ def test_a_batch_is_followed_while_it_runs(
     gate.open()
     assert "Done" in after(watching)[tab.status]
     assert list(tab.buttons.watch("")) == [gr.skip()]
-
-
-def test_only_what_the_batch_does_is_said_not_every_run(workbench: Workbench, gate, tmp_path: Path) -> None:
-    tab = placed(workbench)
-    id = started(tab, tmp_path)
-    held = workbench.jobs.find(id, BatchJob)
-    assert held and gate.reached.wait(30)
-    assert 'role="status">Batch running on pool tiny</span><span>: 0 of 4 runs done' in batch_view.status_html(held)
-    held.cancel()
-    assert 'role="status">Batch on pool tiny stopping after the round in progress</span>' in batch_view.status_html(
-        held
-    )
-    gate.open()
 
 
 def test_files_are_written_once_whoever_looks_on(
@@ -228,15 +193,19 @@ def test_files_are_written_once_whoever_looks_on(
     assert "Done: 4 of 4 runs" in last[tab.status] and not last[tab.downloads[0]].interactive  # results, if no files
 
 
-def test_a_cancelled_batch_does_not_look_done(workbench: Workbench, gate, tmp_path: Path) -> None:
+def test_a_cancelled_batch_says_so_and_does_not_look_done(workbench: Workbench, gate, tmp_path: Path) -> None:
+    """Only what it does is said, not every run."""
     tab = placed(workbench)
     id = started(tab, tmp_path)
-    assert gate.reached.wait(30)
+    assert gate.reached.wait(30) and (held := workbench.jobs.find(id, BatchJob))
+    assert 'role="status">Batch running on pool tiny</span><span>: 0 of 4 runs done' in batch_view.status_html(held)
     tab.buttons.cancel(id)
-    assert "stopping after the round" in next(tab.buttons.watch(id))[tab.status]
+    said = next(tab.buttons.watch(id))[tab.status]
+    assert 'role="status">Batch on pool tiny stopping after the round in progress</span>' in said
     gate.open()
     status = after(tab.buttons.watch(id))[tab.status]
     assert "Cancelled: 1 of 4 runs" in status and "md-cancelled" in status and "md-done" not in status
+    assert [row.status for row in held.rows] == ["cancelled"]
     tab.buttons.cancel("unknown")  # nothing happens
 
 
@@ -250,11 +219,11 @@ def test_a_prompt_opens_with_every_policy(workbench: Workbench, tmp_path: Path) 
     tab = placed(workbench)
     id = started(tab, tmp_path, "abc abd\n" + "a" * 200 + "\n")
     *_, _ = tab.buttons.watch(id)
-    html = tab.open(id, Visit(0))  # type: ignore[arg-type]
+    html = tab.open(id, click(item=0))
     assert html.count("<article>") == 2 and "md-token" in html and "abc abd" in html and "Prompt 1, no task" in html
-    assert "context window" in tab.open(id, Visit(1))  # type: ignore[arg-type]
-    hints = [tab.open(id, Visit(item)) for item in (2, "x")]  # type: ignore[arg-type]
-    assert [*hints, tab.open("gone", Visit(0))] == [batch_view.HINT] * 2 + [batch_view.GONE]  # type: ignore[arg-type]
+    assert "context window" in tab.open(id, click(item=1))
+    hints = [tab.open(id, click(item=item)) for item in (2, "x")]
+    assert [*hints, tab.open("gone", click(item=0))] == [batch_view.HINT] * 2 + [batch_view.GONE]
 
 
 def test_the_form_of_a_batch_comes_back_with_it(workbench: Workbench, tmp_path: Path) -> None:
@@ -268,7 +237,7 @@ def test_the_form_of_a_batch_comes_back_with_it(workbench: Workbench, tmp_path: 
     assert not begun[run].interactive and begun[stop].interactive, "a second start would be followed as well"
 
     def linked(**query: str) -> dict:
-        return tab.buttons.linked(Visit(**query))  # type: ignore[arg-type]
+        return tab.buttons.linked(visit(**query))
 
     assert workbench.store.flush()
     there = linked(batch=id)
@@ -277,7 +246,7 @@ def test_the_form_of_a_batch_comes_back_with_it(workbench: Workbench, tmp_path: 
     assert there[stop].interactive and not there[run].interactive
     id, path = started(tab, tmp_path), str(tmp_path / "mine.txt")
     assert [linked(batch=id)[field] for field in tab.buttons.form][:6] == [None, path, ["ucb", "fixed:near"], 0, 8, 1]
-    more = tab.more(id, Visit(policies="ucb\nexp3", length="5"))  # type: ignore[arg-type]
+    more = tab.more(id, click(policies="ucb\nexp3", length="5"))
     assert more[:7] == [None, path, ["ucb", "exp3"], 0, 8, 1, 5]
     assert more[-1] == gr.skip(), "whoever did not opt out then may have done so since"
     Path(path).unlink()
@@ -290,17 +259,9 @@ def test_the_form_of_a_batch_comes_back_with_it(workbench: Workbench, tmp_path: 
         assert [note for (note,) in connection.execute("SELECT note FROM notes")] == ["<b>why"]
 
 
-def test_a_batch_names_its_pool_whichever_is_loaded(workbench: Workbench, gate, tmp_path: Path) -> None:
+def test_a_batch_that_cannot_start_says_why(workbench: Workbench) -> None:
     tab = placed(workbench)
-    id = started(tab, tmp_path)
-    gate.open()
-    last = after(tab.buttons.watch(id))
-    assert "on pool tiny: 2 prompts" in last[tab.status] and "Pool tiny on " in last[tab.summary]
-
-
-@pytest.mark.parametrize(
-    ("suite", "policies", "limit", "length", "said"),
-    [
+    for suite, policies, limit, length, said in (
         (None, ["ucb"], 0, 8, "Nothing to run"),
         ("pocket", [], 0, 8, "No policy is chosen"),
         ("pocket", ["nonsense"], 0, 8, "choose one of"),
@@ -309,15 +270,10 @@ def test_a_batch_names_its_pool_whichever_is_loaded(workbench: Workbench, gate, 
         ("pocket", ["ucb"], 1.7, 8, "Max prompts must be a whole number, got 1.7"),
         ("pocket", ["ucb"], 0, 2.5, "Max new tokens must be a whole number, got 2.5"),
         ("pocket", ["ucb"], 0, 99_999, "Max new tokens must be at most 63, got 99,999"),
-    ],
-)
-def test_a_batch_that_cannot_start_says_why(
-    workbench: Workbench, suite: str | None, policies: list[str], limit: float, length: float | None, said: str
-) -> None:
-    tab = placed(workbench)
-    shown = tab.start(suite, None, policies, limit, length)
-    assert said in shown[tab.status] and 'role="alert"' in shown[tab.status]
-    assert set(shown) == {tab.buttons.asked, tab.status} and shown[tab.buttons.asked] == ""
+    ):
+        shown = tab.start(suite, None, policies, limit, length)
+        assert said in shown[tab.status] and 'role="alert"' in shown[tab.status]
+        assert set(shown) == {tab.buttons.asked, tab.status} and shown[tab.buttons.asked] == "", said
 
 
 def test_a_policy_asked_for_twice_runs_once(workbench: Workbench) -> None:

@@ -12,7 +12,8 @@ from multidraft.service.batch import BatchJob
 from multidraft.service.workbench import Workbench
 from multidraft.ui.tabs.batch.kept import kept_batch
 from tests.multidraft.ui.building import after
-from tests.multidraft.ui.tabs.batch.test_batch import Visit, placed, started
+from tests.multidraft.ui.tabs.batch.test_batch import placed, started
+from tests.multidraft.ui.tabs.visits import click, visit
 from tests.runs import make_run
 
 
@@ -25,7 +26,7 @@ def test_a_batch_of_an_earlier_server_is_there_whole(workbench: Workbench, tmp_p
     workbench.jobs.forget(held)
     workbench.store.note(id, "why")
     assert workbench.store.flush()
-    linked = tab.buttons.linked(Visit(batch=id))  # type: ignore[arg-type]
+    linked = tab.buttons.linked(visit(batch=id))
     form = [linked[field] for field in tab.buttons.form]
     assert form == [None, None, ["ucb", "fixed:near"], 2, 8, 1, 0, 0.0, "why", gr.skip()]
     shown = after(tab.buttons.watch(id))
@@ -35,7 +36,7 @@ def test_a_batch_of_an_earlier_server_is_there_whole(workbench: Workbench, tmp_p
     assert "UCB" in shown[tab.summary] and f"result/batch/{id}" in shown[tab.verdict]
     report = json.loads(Path(shown[tab.downloads[1]].value["path"]).read_text())
     assert report["batch"] == id and len(report["rows"]) == 4 and report["parameters"]["draft_length"] == 4
-    html = tab.open(id, Visit(1))  # type: ignore[arg-type]
+    html = tab.open(id, click(item=1))
     assert html.count("<article>") == 2 and "md-token" in html and "bcd" in html
 
 

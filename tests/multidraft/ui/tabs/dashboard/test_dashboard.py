@@ -11,7 +11,6 @@ import gradio as gr
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
-from starlette.datastructures import QueryParams
 
 from drafters.costs import CostMeter
 from drafters.sampling import SamplingParams
@@ -23,7 +22,6 @@ from multidraft.service.lab import LabWork
 from multidraft.service.workbench import Workbench
 from multidraft.ui.tabs.dashboard import charts as dashboard_charts
 from multidraft.ui.tabs.dashboard import tab as dashboard_tab
-from multidraft.ui.tabs.dashboard import views as dashboard_chart
 from multidraft.ui.tabs.dashboard import views as dashboard_views
 from multidraft.ui.tabs.dashboard.beginning import PromptBox
 from multidraft.ui.tabs.dashboard.filters import CONTROLS, Chosen
@@ -34,6 +32,7 @@ from storage import aggregates, ranking
 from storage.filters import Filter
 from storage.run import Baseline, Origin
 from storage.store import Store
+from tests.multidraft.ui.tabs.visits import click, visit
 from tests.runs import make_run
 
 ALL = Chosen().values()
@@ -54,10 +53,6 @@ def build(store: Store) -> Dashboard:
     with gr.Blocks() as page, gr.Tab("Dashboard") as tab:
         dashboard.build(page, tab)
     return dashboard
-
-
-def of_address(query: str) -> Any:
-    return SimpleNamespace(query_params=QueryParams(query))
 
 
 def overview(dashboard: Dashboard, values: list[Any] = ALL) -> dict[str, Any]:
@@ -81,26 +76,24 @@ def controls_of(dashboard: Dashboard, updates: dict[Any, Any]) -> list[Any]:
 
 def test_runs_of_a_batch_that_goes_on_are_told(workbench: Workbench, filled: Dashboard, store: Store) -> None:
     batch = BatchJob(workbench, [SuiteItem("1", "abc abd", "letters")], ["ucb"], SamplingParams(max_new_tokens=8))
-    filled.work = SimpleNamespace(workbench=SimpleNamespace(jobs=SimpleNamespace(listed=[batch])))  # type: ignore[assignment]
+    filled.work = SimpleNamespace(workbench=SimpleNamespace(jobs=SimpleNamespace(listed=[batch])))
     assert "still running" not in overview(filled)["note"], "none of its runs is there yet"
     store.add(make_run(batch_id=batch.id))
     assert store.flush()
     assert "A batch is still running: 1 of 1 run so far are among those below" in overview(filled)["note"]
 
 
-def test_a_verdict_on_the_filtered_runs(workbench: Workbench, filled: Dashboard, store: Store) -> None:
-    dashboard = Dashboard(store, dict, LabWork(workbench))
+def test_a_verdict_on_the_filtered_runs_and_what_they_taught(
+    workbench: Workbench, filled: Dashboard, store: Store
+) -> None:
+    dashboard, no_run = Dashboard(store, dict, LabWork(workbench)), Chosen(policy=["ucb"], since="2999-01-01").values()
     *_, verdict = dashboard.advised(watched_verdict, *ALL)
     assert "1 prompt is too few to say which policy is faster" in verdict and "Replayed on 1 recorded text" in verdict
-    *_, none = dashboard.advised(watched_verdict, *Chosen(policy=["ucb"], since="2999-01-01").values())
+    *_, none = dashboard.advised(watched_verdict, *no_run)
     assert "No verdict: no run can be replayed" in none
-
-
-def test_what_the_filtered_runs_taught(workbench: Workbench, filled: Dashboard, store: Store) -> None:
-    dashboard = Dashboard(store, dict, LabWork(workbench))
-    *_, shown = dashboard.advised(watched_lessons, *ALL)
-    assert "1 recorded text replayed in their order as traffic" in shown and "round from past queries" in shown
-    *_, none = dashboard.advised(watched_lessons, *Chosen(policy=["ucb"], since="2999-01-01").values())
+    *_, taught = dashboard.advised(watched_lessons, *ALL)
+    assert "1 recorded text replayed in their order as traffic" in taught and "round from past queries" in taught
+    *_, none = dashboard.advised(watched_lessons, *no_run)
     assert "Nothing to show: no run can be replayed" in none
 
 
@@ -119,10 +112,10 @@ def test_what_the_pool_would_begin_a_prompt_with(workbench: Workbench, monkeypat
 
 
 def test_an_empty_history_says_how_to_fill_it(store: Store) -> None:
-    shown = overview(build(store))
+    shown = overview(dashboard := build(store))
     assert "No runs yet" in shown["note"] and "Play" in shown["note"]
     assert shown["body"].visible is False
-    assert drawn(build(store), "speedup") == [gr.skip()]
+    assert drawn(dashboard, "speedup") == [gr.skip()]
 
 
 def test_figures_after_runs(filled: Dashboard) -> None:
@@ -172,8 +165,12 @@ def test_mixed_conditions_are_told_and_can_be_left(filled: Dashboard, context_of
     updates = filled.restricted(shown["usual"], 4, *ALL)
     controls, times = controls_of(filled, updates), updates[filled.narrowed]
     assert [control.value for control in controls[:2]] == ["tiny", shown["usual"]["hardware"]] and times == 5
-    shown = overview(filled, [control.value for control in controls] + [None, None])
+    values = [control.value for control in controls] + [None, None]
+    shown = overview(filled, values)
     assert shown["mixture"] == "" and shown["body"].visible is True
+    *_, shown = refreshed(filled, {}, values)
+    out_of_sight = "version, dtype, card, baseline, draft length, temperature, max new tokens"
+    assert shown["more"].label == f"More filters, 7 on: {out_of_sight}"
 
 
 def test_speedups_over_two_baselines_are_told_apart(filled: Dashboard, context_of) -> None:
@@ -196,7 +193,7 @@ def test_speedups_over_two_baselines_are_told_apart(filled: Dashboard, context_o
 
 def refreshed(dashboard: Dashboard, offered: dict[str, list[str]], values: list[Any]) -> tuple[list[Any], dict, dict]:
     """The controls, what they offer from now on, and the overview with the title of what is folded away."""
-    updates = dashboard.refreshed(SimpleNamespace(target=None), offered, *values)
+    updates = dashboard.refreshed(click(), offered, *values)
     shown = {"more": updates[dashboard.more], **named(dashboard, updates)}
     return controls_of(dashboard, updates), updates[dashboard.found], shown
 
@@ -212,26 +209,16 @@ def test_a_newer_choice_is_not_written_over(filled: Dashboard) -> None:
     assert controls == [gr.skip()] * len(CONTROLS)  # nothing new to choose
 
 
-def test_filters_out_of_sight_are_told_when_the_most_frequent_kind_is_chosen(filled: Dashboard, context_of) -> None:
-    context_of(filled.store, hardware="another machine", version="0.0.1")
-    usual = overview(filled)["usual"]
-    controls = controls_of(filled, filled.restricted(usual, 0, *ALL))
-    values = [*(control.value for control in controls), None, None]
-    *_, shown = refreshed(filled, {}, values)
-    assert shown["more"].label == (
-        "More filters, 7 on: version, dtype, card, baseline, draft length, temperature, max new tokens"
-    )
-
-
-def test_filters_are_one_event_that_ends_with_the_last_choice(filled: Dashboard) -> None:
+def test_filters_are_one_event_that_ends_with_the_last_choice(store: Store) -> None:
     """Of two events the older may end last; and Gradio drops what comes while one is under way, but for this mode."""
+    dashboard = Dashboard(store)
     with gr.Blocks() as page, gr.Tab("Dashboard") as tab:
-        filled.build(page, tab)
-    of_filters = {control._id for control in filled.filters}
+        dashboard.build(page, tab)
+    of_filters = {control._id for control in dashboard.filters}
     events = [fn for fn in page.fns.values() if of_filters & {id for id, _ in fn.targets}]
     (event,) = events
     assert of_filters < {id for id, _ in event.targets} and event.trigger_mode == "always_last"
-    parts = {part._id for part in [*filled.list, *(part for place in filled.places.values() for part in place)]}
+    parts = {part._id for part in [*dashboard.list, *(part for place in dashboard.places.values() for part in place)]}
     after = [fn for fn in page.fns.values() if fn.trigger_after is not None and parts & {o._id for o in fn.outputs}]
     assert after and all(fn.trigger_mode == "always_last" for fn in after)
 
@@ -249,21 +236,21 @@ def context_of(make_generation):
 
 
 def test_an_address_restores_filters_and_opens_a_run(filled: Dashboard) -> None:
-    updates = filled.restore(of_address("policy=ucb&task=letters&run=2&from=2026-01-02&pool=gone"))
+    updates = filled.restore(visit("policy=ucb&task=letters&run=2&from=2026-01-02&pool=gone"))
     restored = [updates[control] for control in filled.filters]
     pool, hardware, policies, tasks, *_, since, until = restored[: len(CONTROLS) + 2]
     assert (pool.value, hardware.value, policies.value, tasks.value) == ("", "", ["ucb"], ["letters"])
     assert (since, until) == ("2026-01-02", gr.skip())
     everything, one, head = (updates[part] for part in (filled.everything, filled.one, filled.run.head))
     assert everything.visible is False and one.visible is True and "Run 2: One drafter (near) on letters" in head
-    assert set(filled.restore(of_address(""))) == {filled.usual_place, *filled.filters}
+    assert set(filled.restore(visit(""))) == {filled.usual_place, *filled.filters}
 
 
-@pytest.mark.parametrize("id", ["99", "7777777777", "99999999999999999999", "9" * 100])
-def test_a_run_that_is_not_there(filled: Dashboard, id: str) -> None:
-    updates = filled.restore(of_address(f"run={id}"))
-    one, head, number = (updates[part] for part in (filled.one, filled.run.head, filled.run.id))
-    assert one.visible is True and f"This history has no run {id}" in head and number == 0
+def test_a_run_that_is_not_there(filled: Dashboard) -> None:
+    for id in ("99", "7777777777", "99999999999999999999", "9" * 100):
+        updates = filled.restore(visit(f"run={id}"))
+        one, head, number = (updates[part] for part in (filled.one, filled.run.head, filled.run.id))
+        assert one.visible is True and f"This history has no run {id}" in head and number == 0
 
 
 def test_the_list_of_runs_turns_its_pages(filled: Dashboard, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,10 +290,8 @@ def test_a_damaged_history_is_told_without_a_traceback(tmp_path: Path) -> None:
         store.flush(1)
         dashboard = build(store)
         shown = overview(dashboard)
-        pools, *_ = controls_of(
-            dashboard, dashboard.refreshed(SimpleNamespace(target=None), {}, *Chosen("gone").values())
-        )
-        assert "no SQLite database" in dashboard.restore(of_address("run=1"))[dashboard.run.head]
+        pools, *_ = controls_of(dashboard, dashboard.refreshed(click(), {}, *Chosen("gone").values()))
+        assert "no SQLite database" in dashboard.restore(visit("run=1"))[dashboard.run.head]
         assert "no SQLite database" in dashboard.run_list(0, *ALL)[dashboard.runs]
     assert "no SQLite database" in shown["note"] and shown["body"].visible is False
     assert pools.value == ""
@@ -335,7 +320,7 @@ def test_speedups_of_many_runs_are_averaged_by_period(filled: Dashboard, monkeyp
 
 
 def test_a_chart_is_one_function(filled: Dashboard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dashboard_chart, "CHARTS", charts := [*CHARTS])
+    monkeypatch.setattr(dashboard_views, "CHARTS", charts := [*CHARTS])
     monkeypatch.setattr(dashboard_tab, "CHARTS", charts)
 
     @chart("Runs of each policy", dashboard_charts.TIME, ranking.policy_summary)

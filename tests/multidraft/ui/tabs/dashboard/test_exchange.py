@@ -18,7 +18,8 @@ from tests.storage.test_exchange import ANSWER, lines
 
 
 def test_results_are_imported_and_shown_by_their_source(store: Store, tmp_path: Path) -> None:
-    exchange = build(store).exchange
+    dashboard = build(store)
+    exchange = dashboard.exchange
     file = tmp_path / "answers.jsonl"
     file.write_text(lines({**ANSWER, "model_id": "<b>EAGLE</b>"}))
     said, left, count = exchange.read(str(file), "", 0)
@@ -33,7 +34,6 @@ def test_results_are_imported_and_shown_by_their_source(store: Store, tmp_path: 
     assert "&lt;b&gt;EAGLE" in head and "<b>EAGLE" not in head
     assert "Question 81" in texts_html(run) and "Step through" not in texts_html(run)
     assert "answers.jsonl #" in head and run_result(store.path, 1) is None and "md-share" not in head
-    dashboard = build(store)
     listed = dashboard.run_list(0, *Chosen(source=["spec-bench"]).values())[dashboard.runs]
     assert "Question 81" in listed
     shown = dashboard.run.show(1)

@@ -12,27 +12,19 @@ from multidraft.ui.tabs.dashboard import tables as dashboard_tables
 from storage import aggregates
 
 
+def line_of(policy: str, runs: int, figures: dict[str, float], around: float = nan, **changes: Any) -> dict[str, Any]:
+    """A policy's line of the summary, each of its figures with the same interval."""
+    line = {"policy": policy, "runs": runs, "short_runs": 0, "compared": True, "apart": False}
+    line |= {"common": 0, "ran": 0, "rank": nan, **changes}
+    for name, value in figures.items():
+        line |= {name: value, f"{name}_low": around, f"{name}_high": around}
+        line |= {f"{name}_runs": runs, f"{name}_prompts": runs}
+    return line
+
+
 def test_summary_shows_a_dash_for_what_is_unknown() -> None:
-    nan = float("nan")
-    line: dict[str, Any] = {
-        "policy": "<b>x</b>",
-        "runs": 2,
-        "short_runs": 2,
-        "compared": True,
-        "apart": False,
-        "common": 0,
-        "ran": 0,
-        "rank": nan,
-    }
-    for name, value in (
-        ("speedup", nan),
-        ("request_speedup", nan),
-        ("mean_accepted_tokens", 3.0),
-        ("acceptance_rate", 0.5),
-        ("regret_rounds", nan),
-        ("best_arm_ratio", 0.25),
-    ):
-        line |= {name: value, f"{name}_low": nan, f"{name}_high": nan, f"{name}_runs": 2, f"{name}_prompts": 2}
+    known = {"mean_accepted_tokens": 3.0, "acceptance_rate": 0.5, "best_arm_ratio": 0.25}
+    line = line_of("<b>x</b>", 2, dict.fromkeys(aggregates.RATIOS, nan) | known, short_runs=2)
     html = dashboard_tables.summary_html(pd.DataFrame([line]))
     assert "<b>x" not in html and html.count("<small") == 1
     assert "takes 3 prompts with a speed-up; this policy has 2" in html
@@ -42,32 +34,15 @@ def test_summary_shows_a_dash_for_what_is_unknown() -> None:
 
 
 def test_policies_of_few_runs_have_no_rank_and_say_why() -> None:
-    lines = []
-    for policy, runs, value in (("ucb", 41, 2.0), ("hedge", 1, 2.67)):
-        line: dict[str, Any] = {
-            "policy": policy,
-            "runs": runs,
-            "short_runs": 0,
-            "compared": True,
-            "apart": False,
-            "common": 0,
-            "ran": 0,
-        }
-        line["rank"] = 1.0 if runs > 1 else nan
-        for name in aggregates.RATIOS:
-            line |= {name: value, f"{name}_low": value, f"{name}_high": value}
-            line |= {f"{name}_runs": runs, f"{name}_prompts": runs}
-        lines.append(line)
-    html = dashboard_tables.summary_html(pd.DataFrame(lines))
-    mixed = dashboard_tables.summary_html(pd.DataFrame(lines), mixed=True)
-    assert (
-        dashboard_tables.MIXED in mixed
-        and ">Rank*<" in mixed
-        and ">Rank<" in html
-        and dashboard_tables.MIXED not in html
+    summary = pd.DataFrame(
+        line_of(policy, runs, dict.fromkeys(aggregates.RATIOS, value), value, rank=rank)
+        for policy, runs, value, rank in (("ucb", 41, 2.0, 1.0), ("hedge", 1, 2.67, nan))
     )
-    unranked = pd.DataFrame(lines).assign(rank=nan)
-    assert "Rank*" not in dashboard_tables.summary_html(unranked, mixed=True), "there is none to doubt"
+    html, mixed = dashboard_tables.summary_html(summary), dashboard_tables.summary_html(summary, mixed=True)
+    assert dashboard_tables.MIXED in mixed and ">Rank*<" in mixed
+    assert dashboard_tables.MIXED not in html and ">Rank<" in html
+    unranked = dashboard_tables.summary_html(summary.assign(rank=nan), mixed=True)
+    assert "Rank*" not in unranked, "there is none to doubt"
     many, few = html.split("<tr>")[2:]
     assert many.startswith("<td>1</td>") and "too few prompts" not in many
     assert few.startswith("<td>–</td>") and "has 1" in few and "too few prompts to rank" in few
@@ -89,18 +64,8 @@ def test_the_table_says_on_which_prompts_the_policies_are_compared() -> None:
 
 @pytest.mark.parametrize(("ran", "said"), [(3, "3 of 7 prompts"), (0, "other prompts")])
 def test_fewer_of_the_same_prompts_are_not_called_others(ran: int, said: str) -> None:
-    line: dict[str, Any] = {
-        "policy": "ucb",
-        "runs": 3,
-        "short_runs": 0,
-        "compared": False,
-        "apart": False,
-        "common": 7,
-        "ran": ran,
-    }
-    for name in aggregates.RATIOS:
-        line |= {name: 2.0, f"{name}_low": nan, f"{name}_high": nan, f"{name}_runs": 3, f"{name}_prompts": 3}
-    html = dashboard_tables.summary_html(pd.DataFrame([line | {"rank": nan}]))
+    line = line_of("ucb", 3, dict.fromkeys(aggregates.RATIOS, 2.0), compared=False, common=7, ran=ran)
+    html = dashboard_tables.summary_html(pd.DataFrame([line]))
     assert f">{said}</small>" in html and ("other prompts" in html) == (not ran)
 
 

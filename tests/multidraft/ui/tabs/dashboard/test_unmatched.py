@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import gradio as gr
 import pytest
@@ -12,6 +11,7 @@ from multidraft.ui.tabs.dashboard.filters import CONTROLS, Chosen
 from multidraft.ui.tabs.dashboard.tab import Dashboard
 from multidraft.ui.tabs.dashboard.unmatched import let_go, nothing_fits_html, relaxed
 from storage.store import Store
+from tests.multidraft.ui.tabs.visits import click
 from tests.runs import make_run
 
 PLACES = {control.name: place for place, control in enumerate(CONTROLS)}
@@ -52,11 +52,11 @@ def test_the_page_lets_go_what_the_changed_pool_does_not_have(store: Store, hist
     with gr.Blocks() as page, gr.Tab("Dashboard") as tab:
         dashboard.build(page, tab)
     chosen = Chosen("other", card="card of one")
-    updates = dashboard.refreshed(SimpleNamespace(target=dashboard.filters[0]), {}, *chosen.values())
+    updates = dashboard.refreshed(click(target=dashboard.filters[0]), {}, *chosen.values())
     assert updates[dashboard.filters[PLACES["card"]]].value == "" and updates[dashboard.body].visible is True
-    updates = dashboard.refreshed(SimpleNamespace(target=None), {}, *chosen.values())
+    updates = dashboard.refreshed(click(), {}, *chosen.values())
     assert updates[dashboard.body].visible is False and "data-relax" in updates[dashboard.note]
-    updates = dashboard.relaxed(SimpleNamespace(relax="card"), 3, *chosen.values())
+    updates = dashboard.relaxed(click(relax="card"), 3, *chosen.values())
     assert updates[dashboard.filters[PLACES["card"]]].value == "" and updates[dashboard.filters[0]].value == "other"
     assert updates[dashboard.narrowed] == 4 and dashboard.filters[-2] not in updates
-    assert dashboard.filters[-2] in dashboard.relaxed(SimpleNamespace(relax="since until"), 3, *chosen.values())
+    assert dashboard.filters[-2] in dashboard.relaxed(click(relax="since until"), 3, *chosen.values())

@@ -8,12 +8,12 @@ from typing import Any
 
 import gradio as gr
 import pytest
-from starlette.datastructures import QueryParams
 
 from multidraft.ui.tabs.experiments.tab import Experiments
 from multidraft.ui.tabs.experiments.view import list_html
 from storage import experiments
 from storage.store import Store
+from tests.multidraft.ui.tabs.visits import click, visit
 from tests.runs import make_round, make_run
 
 ROUNDS = [make_round(index) for index in range(3)]
@@ -26,7 +26,7 @@ def store(tmp_path: Path) -> Any:
 
 
 def build(store: Store, may_note: bool = True) -> Experiments:
-    tab = Experiments(SimpleNamespace(store=store, jobs=SimpleNamespace(listed=[])), may_note)  # type: ignore[arg-type]
+    tab = Experiments(SimpleNamespace(store=store, jobs=SimpleNamespace(listed=[])), may_note)
     with gr.Blocks() as page, gr.Tab("Experiments") as place:
         tab.build(page, place)
     return tab
@@ -79,7 +79,7 @@ def test_the_address_says_what_is_sought_and_nonsense_in_it_is_passed_over(fille
     tab = build(filled)
 
     def restored(query: str) -> list[Any]:
-        words, kind, version, order = tab.restore(SimpleNamespace(query_params=QueryParams(query)))  # type: ignore[arg-type]
+        words, kind, version, order = tab.restore(visit(query))
         return [words, kind, version.value, order]
 
     assert restored("words=add&kind=race&made_by=1.1&order=runs") == ["add", "race", "1.1", "runs"]
@@ -115,7 +115,7 @@ def test_regret_is_that_of_the_policy_beside_the_speedup(filled: Store) -> None:
 
 def test_a_note_is_written_where_visitors_may(filled: Store) -> None:
     tab = build(filled)
-    opened = tab.open_note(SimpleNamespace(experiment="one"))  # type: ignore[arg-type]
+    opened = tab.open_note(click(experiment="one"))
     assert opened[tab.noting].visible and opened[tab.note].label.startswith("Note on Batch: <i>add")
     tab.save_note("one", " before <b>the change ")
     assert experiments.listed(filled.path)[-1]["note"] == "before <b>the change"

@@ -87,13 +87,6 @@ def test_autoregressive_decoding_stands_in_the_table_once_though_it_is_chosen(fi
     assert outcomes.count("No drafter") == 1 and outcomes.count("<tr>") == 1 + 2 + 2
 
 
-def test_a_spec_without_settings_finds_the_policy_to_sweep(filled: Workbench) -> None:
-    lab = placed(filled)
-    _, swept = lab.offer(bench_of(lab))
-    found = [spec for label, spec in swept.choices if "ucb" in label.lower()]
-    assert found[0] == "ucb:reward=be"
-
-
 def test_the_replay_of_a_recorded_policy_is_its_run(filled: Workbench) -> None:
     found = experiment(filled, ["fixed:near"], TextFilter(id=2))
     (run,) = texts.replayable(filled.store.path, TextFilter(id=2))
@@ -156,9 +149,9 @@ def test_one_run_shows_its_rounds_side_by_side(filled: Workbench) -> None:
     assert sum(sum(bar.x) for bar in lab_view.rounds_figure(found).data) == 3 * 16, "each token is in a round"
 
 
-@pytest.mark.parametrize(
-    ("specs", "run", "newest", "said"),
-    [
+def test_bad_choices_get_a_sentence(filled: Workbench) -> None:
+    lab = placed(filled)
+    for specs, run, newest, said in (
         ([], None, 50, "Choose 1 to 30 policies"),
         (["nonsense"], None, 50, "choose one of"),
         (["ucb:beta=x"], None, 50, "must be a number"),
@@ -171,14 +164,10 @@ def test_one_run_shows_its_rounds_side_by_side(filled: Workbench) -> None:
         (["ucb"], None, 1.5, "must be a whole number, got 1.5"),
         (["ucb"], None, 0, "must be 1 to 200"),
         (["ucb"], None, None, "Newest texts is empty"),
-    ],
-)
-def test_bad_choices_get_a_sentence(
-    filled: Workbench, specs: list[str], run: float | None, newest: float | None, said: str
-) -> None:
-    lab = placed(filled)
-    last = replay(lab, specs, run, newest)
-    assert 'role="alert"' in last[lab.status] and said in last[lab.status] and last[lab.buttons.run].interactive
+    ):
+        last = replay(lab, specs, run, newest)
+        assert said in last[lab.status] and 'role="alert"' in last[lab.status], said
+        assert last[lab.buttons.run].interactive, said
 
 
 def test_fields_say_what_there_is_to_replay(filled: Workbench) -> None:
@@ -191,8 +180,9 @@ def test_fields_say_what_there_is_to_replay(filled: Workbench) -> None:
     assert "2 texts of 2 prompts, 32 tokens" in lab.texts.describe(bench.value, ALL_SUITES, [], "", 50, None)
     assert "Run 2: 16 tokens" in lab.texts.describe(bench.value, ALL_SUITES, [], "", 50, 2)
     assert "No text matches" in lab.texts.describe(bench.value, "none", [], "", 50, None)
-    policies, _ = lab.offer(bench.value)
+    policies, swept = lab.offer(bench.value)
     assert "value" not in policies.constructor_args
+    assert next(spec for label, spec in swept.choices if "ucb" in label.lower()) == "ucb:reward=be"
     titles = {spec: title for title, spec in policies.choices}
     assert "fixed:near" in titles and "router" not in titles
     assert titles["ucb:reward=be"] == "UCB (reward=be)", "as the table of what was replayed has it"
@@ -220,21 +210,16 @@ def test_a_sweep_ends_in_three_charts_and_a_table(filled: Workbench) -> None:
     assert table.count("<tr>") == 5
 
 
-@pytest.mark.parametrize(
-    ("policy", "setting", "range", "said"),
-    [
+def test_a_sweep_that_cannot_be_gets_a_sentence(filled: Workbench) -> None:
+    lab = placed(filled)
+    for policy, setting, range, said in (
         ("ucb", "beta", (-1, 1, 3), "beta must be a number from 0 to 100"),
         ("ucb", "reward", (0, 1, 3), "cannot be swept; choose one of: beta, draft length"),
         ("nonsense", "beta", (0, 1, 3), "choose one of"),
         ("ucb", "beta", (0, 1, 99), "Points must be 2 to 25"),
-    ],
-)
-def test_a_sweep_that_cannot_be_gets_a_sentence(
-    filled: Workbench, policy: str, setting: str, range: tuple[float, float, float], said: str
-) -> None:
-    lab = placed(filled)
-    status = sweep(lab, policy, setting, *range)[lab.sweeping.status]
-    assert said in status and 'role="alert"' in status
+    ):
+        status = sweep(lab, policy, setting, *range)[lab.sweeping.status]
+        assert said in status and 'role="alert"' in status
 
 
 @pytest.mark.parametrize(
@@ -242,7 +227,7 @@ def test_a_sweep_that_cannot_be_gets_a_sentence(
 )
 def test_a_link_names_a_run(filled: Workbench, query: dict[str, str], run: float | None) -> None:
     lab, visit = Lab(filled), Visit(**query)
-    assert lab.restore(visit)[-2:] == (run, run or gr.skip())  # type: ignore[arg-type]
+    assert lab.restore(visit)[-2:] == (run, run or gr.skip())
 
 
 def test_a_page_without_a_link_replays_nothing(filled: Workbench) -> None:
@@ -315,7 +300,7 @@ def test_who_no_longer_watches_ends_the_replays(filled: Workbench, monkeypatch: 
     id = next(watching)[lab.buttons.id]
     job = filled.jobs.find(id, ExperimentJob)
     assert job and not job.done
-    watching.close()  # type: ignore[attr-defined]
+    watching.close()
     go.set()
     assert job.wait(30) and job.result is None and job.error is None
 

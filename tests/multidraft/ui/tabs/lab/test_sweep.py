@@ -3,17 +3,16 @@ address has what is swept."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
 import pytest
-from starlette.datastructures import QueryParams
 
 from multidraft.replay.outcomes import Outcome
 from multidraft.service.lab import Sweep
 from multidraft.ui.tabs.lab.sweep import SweepSection, default_range
 from multidraft.ui.tabs.lab.view import SWEPT, sweep_figure
+from tests.multidraft.ui.tabs.visits import visit
 
 
 def swept(*rounds: int) -> Sweep:
@@ -38,8 +37,8 @@ def test_the_best_points_are_marked_and_ties_told(rounds: tuple[int, ...], label
 
 def test_the_address_has_the_sweep_and_nonsense_in_it_is_passed_over() -> None:
     def of(query: str) -> list[Any]:
-        section = SweepSection(None, None)  # type: ignore[arg-type]
-        return section.restore(SimpleNamespace(query_params=QueryParams(query)))  # type: ignore[arg-type]
+        section = SweepSection(None, None)
+        return section.restore(visit(query))
 
     query = "lab_sweep=ucb&lab_setting=beta&lab_from=0.5&lab_to=2&lab_points=4&lab_steps=linear"
     policy, setting, *range = of(query)

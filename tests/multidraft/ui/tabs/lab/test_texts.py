@@ -8,13 +8,13 @@ from typing import Any
 
 import gradio as gr
 import numpy as np
-from starlette.datastructures import QueryParams
 
 from drafters.base import Acceptances
 from multidraft.service.lab import LabWork
 from multidraft.ui.example import FIRST
 from multidraft.ui.tabs.lab.texts import ALL_SUITES, Asked, TextChoice, restored
 from storage.store import Store
+from tests.multidraft.ui.tabs.visits import visit
 from tests.runs import make_run
 
 TABLE = Acceptances(*np.zeros((3, 2, 6), dtype=int))
@@ -22,7 +22,7 @@ TABLE = Acceptances(*np.zeros((3, 2, 6), dtype=int))
 
 def choice_of(path: Path, examples: Path | None = None) -> TextChoice:
     workbench = SimpleNamespace(store=SimpleNamespace(path=path), recorded_costs=None)
-    choice = TextChoice(LabWork(workbench), examples and (lambda: examples))  # type: ignore[arg-type]
+    choice = TextChoice(LabWork(workbench), examples and (lambda: examples))
     with gr.Blocks():
         choice.empty, choice.inside = gr.HTML(), gr.Column()
         choice.build()
@@ -31,7 +31,7 @@ def choice_of(path: Path, examples: Path | None = None) -> TextChoice:
 
 def test_the_address_has_what_was_chosen_and_nonsense_in_it_is_passed_over() -> None:
     def of(query: str) -> Any:
-        return restored(SimpleNamespace(query_params=QueryParams(query)))  # type: ignore[arg-type]
+        return restored(visit(query))
 
     query = "lab_suite=sums&lab_task=a&lab_task=b&lab_batch=c&lab_newest=7&lab_policy=ucb:beta=0.1"
     bench, suite, tasks, batch, newest, policies = of(f"lab_bench=x&{query}")

@@ -23,15 +23,21 @@ def job(generation: Any, phase: str = "done", cancelled: bool = False, unscored:
     """Stands for a ``Measurement``."""
     params = SamplingParams(temperature=more.pop("temperature", 0.0))
     request = SimpleNamespace(params=params, policy="ucb:beta=0.1")
-    known = {
-        "compared": True,
-        "timed_again": False,
-        **more,
-        "phase": phase,
-        "cancelled": cancelled,
-        "unscored": unscored,
-    }
+    known = {"compared": True, "timed_again": False, **more}
+    known |= {"phase": phase, "cancelled": cancelled, "unscored": unscored}
     return SimpleNamespace(generation=generation, request=request, **known)
+
+
+@pytest.fixture
+def timed(make_generation, monkeypatch: pytest.MonkeyPatch):
+    """Has short answers be long enough for a speed-up, and the timings of all put it off by so much."""
+
+    def by(uncertainty: float) -> None:
+        for module in (figures, view):
+            monkeypatch.setattr(module, "FEWEST_TOKENS", 1)
+        monkeypatch.setattr(type(make_generation()), "uncertainty", uncertainty)
+
+    return by
 
 
 def tiles(generation: Any, differences: Any = None, **known: Any) -> str:
@@ -196,23 +202,17 @@ def test_plain_decoding_has_no_acceptance(make_generation, make_round) -> None:
         (0.9, '<dd>–</dd><dd class="md-unit">cannot tell: ', "faster"),
     ],
 )
-def test_a_speed_up_says_how_certain_it_is(
-    make_generation, monkeypatch: pytest.MonkeyPatch, off: float, shown: str, hidden: str
-) -> None:
-    for module in (figures, view):
-        monkeypatch.setattr(module, "FEWEST_TOKENS", 1)
-    monkeypatch.setattr(type(make_generation()), "uncertainty", off)
+def test_a_speed_up_says_how_certain_it_is(make_generation, timed, off: float, shown: str, hidden: str) -> None:
+    timed(off)
     html = tiles(make_generation(status="stopped"), baseline=Baseline("answer", 6, 1 / 150, 0.0, 0.02))
     assert shown in html and hidden not in html.partition("</dl>")[0]
     assert f"Noise of the machine: ± {100 * off:.0f} % in the run, ± 2 % in the baseline." in html
     assert html.index("Mean accepted tokens") < html.index("Speed-up")
 
 
-def test_the_longest_outcome_fits_the_room_kept_for_it(make_generation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_longest_outcome_fits_the_room_kept_for_it(make_generation, timed) -> None:
     """One line (``play.css``), the rest folded: what is below must not move when a run ends."""
-    for module in (figures, view):
-        monkeypatch.setattr(module, "FEWEST_TOKENS", 1)
-    monkeypatch.setattr(type(make_generation()), "uncertainty", 0.44)
+    timed(0.44)
     drafters = ("translation", "summary", "general")
     started = make_generation(drafters=drafters, prior=Prior((0.91, 0.82, 0.73), (0.1, 0.1, 0.1), 120))
     html = tiles(
@@ -233,11 +233,9 @@ def test_the_longest_outcome_fits_the_room_kept_for_it(make_generation, monkeypa
     ("rate", "said"), [(1, " % in guessing."), (1000, "Slower all the same: drafts take time too")]
 )
 def test_the_outcome_says_where_the_time_went_or_that_drafts_did_not_pay(
-    make_generation, monkeypatch, rate: int, said: str
+    make_generation, timed, rate: int, said: str
 ) -> None:
-    for module in (figures, view):
-        monkeypatch.setattr(module, "FEWEST_TOKENS", 1)
-    monkeypatch.setattr(type(make_generation()), "uncertainty", 0.01)
+    timed(0.01)
     html = tiles(make_generation(status="stopped"), [], baseline=Baseline("answer", 6, 1 / rate, 0.0, 0.01))
     assert "the text is the same" in html and said in html and ("Slower" in html) == (rate == 1000)
 

@@ -12,12 +12,10 @@ import pytest
 from drafters.pool import load_pool
 from drafters.progress import Step
 from drafters.sampling import SamplingParams
-from multidraft.service.lab import LabWork
 from multidraft.service.pool_loading import Loading, PoolLoader
-from multidraft.service.verdicts import Verdicts
 from multidraft.service.workbench import Workbench
 from multidraft.serving.api import Api
-from multidraft.ui import app, pool_line
+from multidraft.ui import pool_line
 from multidraft.ui.pool_line import PoolLine, news_text, progress_text
 from multidraft.ui.tabs.dashboard.tab import Dashboard
 from multidraft.ui.tabs.play.tab import Play
@@ -32,7 +30,7 @@ from multidraft.ui.tabs.race.tab import Race
 from storage.store import Store
 from tests.multidraft.service.test_pool_loading import ended
 from tests.multidraft.ui.building import after, built
-from tests.multidraft.ui.test_page import Visitor
+from tests.multidraft.ui.tabs.visits import click, visit
 
 PARAMS = SamplingParams(max_new_tokens=8, draft_length=4)
 PROMPT = "abc abd"
@@ -42,7 +40,7 @@ def loading_of(title: str, hub: bool = False) -> Loading:
     """One that has not begun."""
     card = SimpleNamespace(title=title, sources=[SimpleNamespace(id="a/b" if hub else None)])
     workbench = SimpleNamespace(pool=lambda: None)
-    return Loading(workbench, "x", card, lambda *_: None)  # type: ignore[arg-type]
+    return Loading(workbench, "x", card, lambda *_: None)
 
 
 def test_progress_is_told_in_words_and_bytes() -> None:
@@ -82,9 +80,7 @@ def test_the_line_tells_little_and_the_tab_all() -> None:
 
 
 def test_tabs_follow_the_pool(own_bench: Workbench, other_card: Path) -> None:
-    page = app._build(own_bench, loader := PoolLoader(own_bench), Verdicts(LabWork(own_bench)))
-    assert page is not None
-    ended(loader.start(other_card))
+    ended(PoolLoader(own_bench).start(other_card))
     play = built(Play(own_bench), own_bench)
     shown = play.follow("abc", "fixed:near", 500, "")
     length, _, _, _, draft, _ = (shown.get(field) for field in play.settings)
@@ -123,20 +119,13 @@ def test_the_tab_says_whose_weights_a_drafter_uses(kinds_card: Path) -> None:
     assert html.count("Latencies are averages of the last rounds on this server") == 1
 
 
-class Click:
-    """Stands for ``gr.EventData``."""
-
-    def __init__(self, **data: Any):
-        self.__dict__.update(data)
-
-
 def test_the_tab_loads_known_pools_only_and_only_where_it_may(
     own_bench: Workbench, other_card: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tab = built(PoolTab(PoolLoader(own_bench)), own_bench)
 
     def clicked(card: str) -> dict[Any, Any]:
-        return after(tab.load(Click(pool=card)))  # type: ignore[arg-type]
+        return after(tab.load(click(pool=card)))
 
     assert "no longer exists" in clicked("card.yaml")[tab.status]
     tab.loader.cards = other_card.parent
@@ -156,7 +145,7 @@ def test_the_tab_loads_known_pools_only_and_only_where_it_may(
     assert "no longer exists" in shown[tab.status] and "out of far" in shown[tab.known]
     assert "disabled" not in shown[tab.known]
     closed = built(PoolTab(PoolLoader(own_bench, allowed=False)), own_bench)
-    shown = after(closed.load(Click(pool=str(other_card))))  # type: ignore[arg-type]
+    shown = after(closed.load(click(pool=str(other_card))))
     pools = shown[closed.known]
     assert "Switching pools is off" in shown[closed.status] and "MULTIDRAFT_SWITCH" in pools and "<button" not in pools
     monkeypatch.setenv("SPACES_ZERO_GPU", "true")
@@ -173,7 +162,7 @@ def test_the_pool_in_use_is_loaded_without_some_drafters_and_whole_again(own_ben
     assert "without far is in use" in shown[tab.status] and "Loaded without far" in shown[tab.known]
     assert tab.show()[tab.left_out].value == ["far"] and shown[tab.known].count("<button") == len(known_pools()) + 1
     assert "keep at least one" in after(tab.load_without(["near", "lookup", "far", "alone"]))[tab.status]
-    after(tab.load(Click(pool="card.yaml")))  # type: ignore[arg-type]
+    after(tab.load(click(pool="card.yaml")))
     assert len(own_bench.pool.drafters) == 4
     tab.loader.allowed = False
     assert "is off" in after(tab.load_without(["far"]))[tab.status]
@@ -204,7 +193,7 @@ def test_a_link_from_another_pool_says_so(own_bench: Workbench) -> None:
     tab = built(Play(own_bench), own_bench)
 
     def status_of(pool: str) -> str:
-        return tab.restore(Visitor(prompt="abc", with_pool=pool))[tab.status]  # type: ignore[arg-type]
+        return tab.restore(visit(prompt="abc", with_pool=pool))[tab.status]
 
     assert (
         "made with pool &lt;b&gt;, but tiny is loaded: speed will differ, and so will the text, unless both"

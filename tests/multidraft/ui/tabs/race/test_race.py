@@ -27,16 +27,10 @@ from storage import queries
 from storage.store import Store
 from tests.history import recorded
 from tests.multidraft.ui.building import after, built
+from tests.multidraft.ui.tabs.visits import visit
 
 PARAMS = SamplingParams(max_new_tokens=8, draft_length=4)
 PROMPT = "abc abd"
-
-
-class Address:
-    """Stands for ``gr.Request`` of a page whose address names a race."""
-
-    def __init__(self, race: str):
-        self.query_params = {"race": race}
 
 
 Updates = dict[Any, Any]
@@ -119,9 +113,9 @@ def test_a_lane_that_has_begun_is_shown_at_once(workbench: Workbench, monkeypatc
     assert any("Lane 2 of 2, UCB" in update[tab.status] for update in updates)
 
 
-@pytest.mark.parametrize(
-    ("specs", "changes", "words"),
-    [
+def test_bad_input_gets_a_message_and_leaves_the_last_race_where_it_is(workbench: Workbench, store: Store) -> None:
+    tab = placed(workbench)
+    for specs, changes, words in (
         (("ucb", "random"), {"prompt": ""}, "prompt is empty"),
         (("ucb", "<b>x</b>"), {}, "choose one of"),
         (("ucb", "random"), {"prompt": "a" * 99}, "context window"),
@@ -130,16 +124,11 @@ def test_a_lane_that_has_begun_is_shown_at_once(workbench: Workbench, monkeypatc
         (("ucb", "  "), {}, "2 to 4 lanes"),
         (("ucb", None), {}, "2 to 4 lanes"),
         (("ucb", "random"), {"tokens": None}, "Max new tokens"),
-    ],
-)
-def test_bad_input_gets_a_message_and_leaves_the_last_race_where_it_is(
-    workbench: Workbench, store: Store, specs: tuple[str, ...], changes: dict[str, Any], words: str
-) -> None:
-    tab = placed(workbench)
-    shown = start(tab, *specs, **changes)
-    status = shown[tab.status]
-    assert words in status and 'role="alert"' in status and "<b>" not in status
-    assert shown == {tab.buttons.asked: "", tab.status: status}
+    ):
+        shown = start(tab, *specs, **changes)
+        status = shown[tab.status]
+        assert words in status and 'role="alert"' in status and "<b>" not in status
+        assert shown == {tab.buttons.asked: "", tab.status: status}, words
     assert list(tab.buttons.watch("")) == [gr.skip()]
     assert store.flush() and queries.count(store.path) == 0
 
@@ -221,7 +210,7 @@ def test_a_race_survives_a_reload_and_is_followed_on(workbench: Workbench, gate)
     next(watched)
     assert gate.reached.wait(30)
     watched.close()  # what Gradio does when the connection is gone
-    linked = tab.buttons.linked(Address(id))  # type: ignore[arg-type]
+    linked = tab.buttons.linked(visit(race=id))
     assert linked[tab.buttons.asked] == linked[tab.buttons.id] == id
     assert [linked[field] for field in tab.buttons.form] == [PROMPT, "ucb", "random", "", "", 8, 0.5, 1, 0, 4, 0]
     run, stop = tab.buttons.both
@@ -231,7 +220,7 @@ def test_a_race_survives_a_reload_and_is_followed_on(workbench: Workbench, gate)
     gate.open()
     last = after(again)
     assert "All 2 lanes" in last[tab.status] and last[tab.stage]["ready"]
-    assert not {run, stop} & set(tab.buttons.linked(Address(id)))  # type: ignore[arg-type]
+    assert not {run, stop} & set(tab.buttons.linked(visit(race=id)))
     (once_more,) = tab.buttons.watch(id)
     assert [once_more[part] for part in (tab.status, tab.stage)] == [last[part] for part in (tab.status, tab.stage)]
 
@@ -245,11 +234,11 @@ def test_visitors_of_two_races_each_have_their_own(workbench: Workbench) -> None
 
 def test_a_race_that_the_server_no_longer_holds_is_said_to_be_gone(workbench: Workbench) -> None:
     tab = placed(workbench)
-    assert tab.buttons.linked(Address("f00")) == {tab.buttons.asked: "f00", tab.buttons.id: "f00"}  # type: ignore[arg-type]
+    assert tab.buttons.linked(visit(race="f00")) == {tab.buttons.asked: "f00", tab.buttons.id: "f00"}
     (shown,) = tab.buttons.watch("f00")
     assert "There is no such race here" in shown[tab.status] and shown[tab.stage] is None
     assert shown[tab.buttons.run].interactive is True and shown[tab.buttons.stop].interactive is False
-    assert tab.buttons.linked(Address("")) == {tab.buttons.asked: gr.skip()}  # type: ignore[arg-type]
+    assert tab.buttons.linked(visit(race="")) == {tab.buttons.asked: gr.skip()}
 
 
 def test_nothing_is_started_while_the_race_that_is_shown_goes_on(workbench: Workbench, gate, store: Store) -> None:
