@@ -293,17 +293,16 @@ def replayed_html(experiment: Experiment) -> Markup:
     if estimates:
         known += " for policies that learn from accepted tokens, estimates (≈) for those that depend on measured time: "
         known += ", ".join(estimates)
-    far = "".join(
-        f" Replays of {title(spec)} are off by {percent(off, '+')} from its live runs: too far for any policy here to "
-        "be marked as the best."
-        for spec, off in sorted(experiment.far_off.items(), key=lambda item: -abs(item[1]))[:1]
-    )
-    live = experiment.measured
+    live, far = experiment.measured, ""
     if not live:
         far = " How far they are off is not known: no policy ran live on all of these texts with one draft length and "
         far += "one limit of new tokens."
     elif not any(map(live.option, experiment.policies)):
         far = " How far they are off is not known, since none of these policies ran live on these texts."
+    elif experiment.far_off:
+        spec, off = max(experiment.far_off.items(), key=lambda item: abs(item[1]))
+        far = f" Replays of {title(spec)} are off by {percent(off, '+')} from its live runs: too far for any policy "
+        far += "here to be marked as the best."
     instead = "".join(
         f" {title(spec)} was replayed as {title(other)}: block divergence, which it learns from, is not recorded."
         for spec, other in experiment.instead.items()
