@@ -118,7 +118,8 @@ def test_a_batch_that_breaks_off_says_so(workbench: Workbench, monkeypatch: pyte
     assert "Ended by an error after 0 of 3 runs" in html and 'role="alert"' in html
 
 
-def placed(workbench: Workbench) -> Batch:
+@pytest.fixture
+def tab(workbench: Workbench) -> Batch:
     return built(Batch(workbench), workbench)
 
 
@@ -129,8 +130,7 @@ def started(tab: Batch, tmp_path: Path, text: str = "abc abd\nbcd\n") -> str:
     return tab.start(None, str(path), ["ucb", "fixed:near"], 0, 8)[tab.buttons.asked]
 
 
-def test_a_page_that_leaves_and_another_that_comes_back(workbench: Workbench, gate, tmp_path: Path) -> None:
-    tab = placed(workbench)
+def test_a_page_that_leaves_and_another_that_comes_back(tab: Batch, gate, tmp_path: Path) -> None:
     run, stop = tab.buttons.both
     id = started(tab, tmp_path)
     leaving = tab.buttons.watch(id)
@@ -157,11 +157,8 @@ def test_a_page_that_leaves_and_another_that_comes_back(workbench: Workbench, ga
     assert again[tab.verdict] == last[tab.verdict]
 
 
-def test_a_batch_is_followed_while_it_runs(
-    workbench: Workbench, gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_is_followed_while_it_runs(tab: Batch, gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service_batch, "LONGEST_SECONDS", 0.01)
-    tab = placed(workbench)
     watching = tab.buttons.watch(started(tab, tmp_path))
     updates = [next(watching) for _ in range(3)]  # the gate is shut: the batch still runs
     assert "Batch running" in updates[-1][tab.status] and updates[-1][tab.rows].startswith(batch_view.rows_start())
@@ -171,9 +168,8 @@ def test_a_batch_is_followed_while_it_runs(
 
 
 def test_files_are_written_once_whoever_looks_on(
-    workbench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workbench: Workbench, tab: Batch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tab = placed(workbench)
     id = started(tab, tmp_path)
     *_, _ = tab.buttons.watch(id)
     held = workbench.jobs.find(id, BatchJob)
@@ -193,9 +189,10 @@ def test_files_are_written_once_whoever_looks_on(
     assert "Done: 4 of 4 runs" in last[tab.status] and not last[tab.downloads[0]].interactive  # results, if no files
 
 
-def test_a_cancelled_batch_says_so_and_does_not_look_done(workbench: Workbench, gate, tmp_path: Path) -> None:
+def test_a_cancelled_batch_says_so_and_does_not_look_done(
+    workbench: Workbench, tab: Batch, gate, tmp_path: Path
+) -> None:
     """Only what it does is said, not every run."""
-    tab = placed(workbench)
     id = started(tab, tmp_path)
     assert gate.reached.wait(30) and (held := workbench.jobs.find(id, BatchJob))
     assert 'role="status">Batch running on pool tiny</span><span>: 0 of 4 runs done' in batch_view.status_html(held)
@@ -209,14 +206,12 @@ def test_a_cancelled_batch_says_so_and_does_not_look_done(workbench: Workbench, 
     tab.buttons.cancel("unknown")  # nothing happens
 
 
-def test_a_batch_nobody_knows_is_explained(workbench: Workbench) -> None:
-    tab = placed(workbench)
+def test_a_batch_nobody_knows_is_explained(tab: Batch) -> None:
     (shown,) = tab.buttons.watch("0" * 32)
     assert "There is no such batch here, or it is older than this server keeps." in shown[tab.status]
 
 
-def test_a_prompt_opens_with_every_policy(workbench: Workbench, tmp_path: Path) -> None:
-    tab = placed(workbench)
+def test_a_prompt_opens_with_every_policy(tab: Batch, tmp_path: Path) -> None:
     id = started(tab, tmp_path, "abc abd\n" + "a" * 200 + "\n")
     *_, _ = tab.buttons.watch(id)
     html = tab.open(id, click(item=0))
@@ -226,11 +221,10 @@ def test_a_prompt_opens_with_every_policy(workbench: Workbench, tmp_path: Path) 
     assert [*hints, tab.open("gone", click(item=0))] == [batch_view.HINT] * 2 + [batch_view.GONE]
 
 
-def test_the_form_of_a_batch_comes_back_with_it(workbench: Workbench, tmp_path: Path) -> None:
+def test_the_form_of_a_batch_comes_back_with_it(workbench: Workbench, tab: Batch, tmp_path: Path) -> None:
     # Held before its first prompt: this pool refuses the bundled suite's prompts as too long, without any round.
     held = threading.Event()
     workbench.jobs.do(lambda: held.wait(30))
-    tab = placed(workbench)
     values = ["pocket", None, ["ucb:beta=0.5"], 3, 12, 4, 3, 0.5, " <b>why ", False]
     begun = tab.start(*values)
     id, (run, stop) = begun[tab.buttons.asked], tab.buttons.both
@@ -259,8 +253,7 @@ def test_the_form_of_a_batch_comes_back_with_it(workbench: Workbench, tmp_path: 
         assert [note for (note,) in connection.execute("SELECT note FROM notes")] == ["<b>why"]
 
 
-def test_a_batch_that_cannot_start_says_why(workbench: Workbench) -> None:
-    tab = placed(workbench)
+def test_a_batch_that_cannot_start_says_why(tab: Batch) -> None:
     for suite, policies, limit, length, said in (
         (None, ["ucb"], 0, 8, "Nothing to run"),
         ("pocket", [], 0, 8, "No policy is chosen"),

@@ -11,14 +11,15 @@ from multidraft.bench.suites import load_suite
 from multidraft.service.batch import BatchJob
 from multidraft.service.workbench import Workbench
 from multidraft.ui.tabs.batch.kept import kept_batch
-from tests.multidraft.ui.building import after
-from tests.multidraft.ui.tabs.batch.test_batch import placed, started
+from multidraft.ui.tabs.batch.tab import Batch
+from tests.multidraft.ui.building import after, built
+from tests.multidraft.ui.tabs.batch.test_batch import started
 from tests.multidraft.ui.tabs.visits import click, visit
 from tests.runs import make_run
 
 
 def test_a_batch_of_an_earlier_server_is_there_whole(workbench: Workbench, tmp_path: Path) -> None:
-    tab = placed(workbench)
+    tab = built(Batch(workbench), workbench)
     id = started(tab, tmp_path, "abc abd\n" + "a" * 200 + "\nbcd\n")
     *_, _ = tab.buttons.watch(id)
     held = workbench.jobs.find(id, BatchJob)

@@ -57,8 +57,9 @@ def experiment(workbench: Workbench, specs: list[str], filter: TextFilter) -> Ex
     return job.result
 
 
-def placed(workbench: Workbench) -> Lab:
-    return built(Lab(workbench), workbench)
+@pytest.fixture
+def lab(filled: Workbench) -> Lab:
+    return built(Lab(filled), filled)
 
 
 def bench_of(lab: Lab) -> str:
@@ -81,8 +82,7 @@ def test_an_experiment_holds_every_policy_and_what_it_is_compared_with(filled: W
     assert found.outcome(BEST_FIXED).tokens == found.outcome("ucb:reward=be").tokens == 32
 
 
-def test_autoregressive_decoding_stands_in_the_table_once_though_it_is_chosen(filled: Workbench) -> None:
-    lab = placed(filled)
+def test_autoregressive_decoding_stands_in_the_table_once_though_it_is_chosen(lab: Lab) -> None:
     outcomes = replay(lab, ["ucb", "autoregressive"])[lab.outcomes]
     assert outcomes.count("No drafter") == 1 and outcomes.count("<tr>") == 1 + 2 + 2
 
@@ -103,8 +103,7 @@ def test_replays_wait_for_a_run_under_way(filled: Workbench, gate) -> None:
     assert replays.wait(60) and replays.result and job.wait(60)
 
 
-def test_the_page_shows_table_and_curves(filled: Workbench) -> None:
-    lab = placed(filled)
+def test_the_page_shows_table_and_curves(lab: Lab) -> None:
     last = replay(lab, SPECS)
     status, outcomes, chart, lanes, rounds = (
         last[part] for part in (lab.status, lab.outcomes, lab.curves, lab.lanes, lab.rounds)
@@ -123,8 +122,7 @@ def test_the_page_shows_table_and_curves(filled: Workbench) -> None:
     assert button.interactive and not stop.interactive
 
 
-def test_rounds_of_policies_that_go_by_the_clock_are_called_estimates(filled: Workbench) -> None:
-    lab = placed(filled)
+def test_rounds_of_policies_that_go_by_the_clock_are_called_estimates(lab: Lab) -> None:
     status, outcomes, chart = (replay(lab, SPECS)[part] for part in (lab.status, lab.outcomes, lab.curves))
     assert "estimates (≈) for those that depend on measured time: RateHedge (ours)" in status
     lines = {line.split("</span>")[0].split(">")[-1]: line for line in outcomes.split("<tr>")[2:]}
@@ -140,8 +138,7 @@ def test_rounds_of_policies_that_go_by_the_clock_are_called_estimates(filled: Wo
     assert outcomes.count("<tr>") == 1 + 1 + 3  # one policy, whichever way it is spelled
 
 
-def test_one_run_shows_its_rounds_side_by_side(filled: Workbench) -> None:
-    lab = placed(filled)
+def test_one_run_shows_its_rounds_side_by_side(filled: Workbench, lab: Lab) -> None:
     last = replay(lab, ["ucb", "random"], run=1)
     lanes, rounds = last[lab.lanes], last[lab.rounds]
     assert lanes.visible and "near" in rounds and "UCB (reward=be)" in rounds
@@ -149,8 +146,7 @@ def test_one_run_shows_its_rounds_side_by_side(filled: Workbench) -> None:
     assert sum(sum(bar.x) for bar in lab_view.rounds_figure(found).data) == 3 * 16, "each token is in a round"
 
 
-def test_bad_choices_get_a_sentence(filled: Workbench) -> None:
-    lab = placed(filled)
+def test_bad_choices_get_a_sentence(lab: Lab) -> None:
     for specs, run, newest, said in (
         ([], None, 50, "Choose 1 to 30 policies"),
         (["nonsense"], None, 50, "choose one of"),
@@ -170,8 +166,7 @@ def test_bad_choices_get_a_sentence(filled: Workbench) -> None:
         assert last[lab.buttons.run].interactive, said
 
 
-def test_fields_say_what_there_is_to_replay(filled: Workbench) -> None:
-    lab = placed(filled)
+def test_fields_say_what_there_is_to_replay(lab: Lab) -> None:
     parts = (lab.texts.empty, lab.texts.inside, *lab.texts.fields[:3])
     shown = lab.texts.refresh(None, ALL_SUITES, ["gone"], "", 50, None)
     empty, inside, bench, suite, tasks = (shown[part] for part in parts)
@@ -190,7 +185,7 @@ def test_fields_say_what_there_is_to_replay(filled: Workbench) -> None:
 
 
 def test_an_empty_history_says_how_to_get_runs(workbench: Workbench) -> None:
-    texts = placed(workbench).texts
+    texts = built(Lab(workbench), workbench).texts
     shown = texts.refresh(None, ALL_SUITES, [], "", 50, None)
     assert "No run to replay yet" in shown[texts.empty] and not shown[texts.inside].visible
 
@@ -201,8 +196,7 @@ def sweep(lab: Lab, policy: str, setting: str, start: float, end: float, points:
     return after(lab.sweeping.sweep(*asked, policy, setting, start, end, points, "linear"))
 
 
-def test_a_sweep_ends_in_three_charts_and_a_table(filled: Workbench) -> None:
-    lab = placed(filled)
+def test_a_sweep_ends_in_three_charts_and_a_table(lab: Lab) -> None:
     last, section = sweep(lab, "ucb", "draft length", 1, 4, 9), lab.sweeping
     status, table, charts = last[section.status], last[section.table], [last[chart] for chart in section.charts]
     assert "at 4 values" in status and "2 texts" in status
@@ -210,8 +204,7 @@ def test_a_sweep_ends_in_three_charts_and_a_table(filled: Workbench) -> None:
     assert table.count("<tr>") == 5
 
 
-def test_a_sweep_that_cannot_be_gets_a_sentence(filled: Workbench) -> None:
-    lab = placed(filled)
+def test_a_sweep_that_cannot_be_gets_a_sentence(lab: Lab) -> None:
     for policy, setting, range, said in (
         ("ucb", "beta", (-1, 1, 3), "beta must be a number from 0 to 100"),
         ("ucb", "reward", (0, 1, 3), "cannot be swept; choose one of: beta, draft length"),
@@ -246,8 +239,7 @@ def test_the_tab_is_built_with_the_page(filled: Workbench) -> None:
     assert [fn.name for fn in page.fns.values()].count("cancel") == 2
 
 
-def test_a_newer_choice_is_not_written_over(filled: Workbench) -> None:
-    lab = placed(filled)
+def test_a_newer_choice_is_not_written_over(lab: Lab) -> None:
     key, fields = bench_of(lab), lab.texts.fields[:3]
     shown = lab.texts.refresh(key, ALL_SUITES, ["<i>letters</i>"], "", 50, None)
     assert not any("value" in shown[field].constructor_args for field in fields)
@@ -256,7 +248,7 @@ def test_a_newer_choice_is_not_written_over(filled: Workbench) -> None:
     assert (bench.value, suite.value, tasks.value) == (key, ALL_SUITES, ["<i>letters</i>"])
 
 
-def test_all_that_computes_runs_on_the_devices_thread(filled: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_that_computes_runs_on_the_devices_thread(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside a timed run it would slow this down."""
     threads: list[str] = []
 
@@ -273,7 +265,6 @@ def test_all_that_computes_runs_on_the_devices_thread(filled: Workbench, monkeyp
     watch(Recorded, "best_fixed")
     watch(lab_work, "mean_regret")
     watch(RecordedCosts, "add")
-    lab = placed(filled)
     assert "without running a model" in replay(lab, SPECS)[lab.status]
     assert "at 2 values" in sweep(lab, "ucb", "beta", 0.1, 1, 2)[lab.sweeping.status]
     assert threads and all(name.startswith("device") for name in threads)
@@ -293,9 +284,8 @@ def held_after_the_first(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return go
 
 
-def test_who_no_longer_watches_ends_the_replays(filled: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_no_longer_watches_ends_the_replays(filled: Workbench, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     go = held_after_the_first(monkeypatch)
-    lab = placed(filled)
     watching = lab.replay(Visit(), bench_of(lab), ALL_SUITES, [], "", 50, None, SPECS)
     id = next(watching)[lab.buttons.id]
     job = filled.jobs.find(id, ExperimentJob)
@@ -305,9 +295,8 @@ def test_who_no_longer_watches_ends_the_replays(filled: Workbench, monkeypatch: 
     assert job.wait(30) and job.result is None and job.error is None
 
 
-def test_stop_ends_the_replays(filled: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_ends_the_replays(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     go = held_after_the_first(monkeypatch)
-    lab = placed(filled)
     watching = lab.replay(Visit(), bench_of(lab), ALL_SUITES, [], "", 50, None, SPECS)
     id = next(watching)[lab.buttons.id]
     lab.buttons.cancel(id)
@@ -317,14 +306,13 @@ def test_stop_ends_the_replays(filled: Workbench, monkeypatch: pytest.MonkeyPatc
     assert "Stopped" in last[lab.status] and run.interactive and not stop.interactive
 
 
-def test_costs_are_read_once(filled: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_costs_are_read_once(filled: Workbench, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every replay, sweep and draft length: the rounds of a run are read the first time only."""
     read: list[int] = []
     timed_rounds = queries.timed_rounds
     monkeypatch.setattr(queries, "timed_rounds", lambda path, ids: (read.extend(ids), timed_rounds(path, ids))[1])
     short = SamplingParams(max_new_tokens=8, draft_length=2)
     assert filled.submit(Request("abd", "ucb", short)).wait(60) and filled.store.flush()
-    lab = placed(filled)
     replay(lab, ["ucb"])
     assert read == [1, 2, 3, 4]
     replay(lab, ["ucb", "random"])

@@ -32,27 +32,12 @@ from tests.multidraft.ui.tabs.visits import visit
 PARAMS = SamplingParams(max_new_tokens=8, draft_length=4)
 PROMPT = "abc abd"
 
-
 Updates = dict[Any, Any]
 
 
-def placed(workbench: Workbench) -> Race:
+@pytest.fixture
+def tab(workbench: Workbench) -> Race:
     return built(Race(workbench), workbench)
-
-
-def race(
-    workbench: Workbench, *specs: str | None, prompt: str = PROMPT, tokens: float | None = 8, heat: float = 0
-) -> tuple[Race, list[Updates]]:
-    """The tab, and what it shows of the race step by step."""
-    tab = placed(workbench)
-    id = start(tab, *specs, prompt=prompt, tokens=tokens, heat=heat)[tab.buttons.asked]
-    return tab, list(tab.buttons.watch(id))
-
-
-def raced(workbench: Workbench, *specs: str, heat: float = 0, tokens: float = 8) -> dict[str, Any]:
-    """The stage of a race in the end."""
-    tab, updates = race(workbench, *specs, heat=heat, tokens=tokens)
-    return after(updates)[tab.stage]
 
 
 def start(
@@ -62,21 +47,30 @@ def start(
     return tab.start(shown, prompt, *lanes, tokens, heat, 1, 0, 4, 0)
 
 
-def test_visitors_may_keep_their_runs_to_themselves(workbench: Workbench) -> None:
-    tab = placed(workbench)
+def started(tab: Race, *specs: str, **settings: Any) -> str:
+    """The id of a race."""
+    return start(tab, *specs, **settings)[tab.buttons.asked]
+
+
+def race(tab: Race, *specs: str, **settings: Any) -> list[Updates]:
+    """What the tab shows of a race step by step."""
+    return list(tab.buttons.watch(started(tab, *specs, **settings)))
+
+
+def raced(tab: Race, *specs: str, **settings: Any) -> dict[str, Any]:
+    """The stage of a race in the end."""
+    return after(race(tab, *specs, **settings))[tab.stage]
+
+
+def test_visitors_may_keep_their_runs_to_themselves(tab: Race) -> None:
     form = [PROMPT, "ucb", "random", "", "", 4, 0, 1, 0, 4, 0]
     for learn in (False, True):
         race = tab.buttons.find(tab.start("", *form, learn)[tab.buttons.asked])
         assert race.wait(30) and {run.origin.learn for run in race.runs.values()} == {learn}
 
 
-def started(tab: Race, *specs: str, heat: float = 0) -> str:
-    """The id of a race."""
-    return start(tab, *specs, heat=heat)[tab.buttons.asked]
-
-
-def test_lanes_are_measured_recorded_and_replayed(workbench: Workbench, store: Store) -> None:
-    tab, updates = race(workbench, "autoregressive", "ucb", "fixed:near")
+def test_lanes_are_measured_recorded_and_replayed(workbench: Workbench, tab: Race, store: Store) -> None:
+    updates = race(tab, "autoregressive", "ucb", "fixed:near")
     first, last, (run, stop) = updates[0], after(updates), tab.buttons.both
     assert first[tab.stage]["ready"] is False and len(first[tab.stage]["lanes"]) == 3
     assert first[run].interactive is False and first[stop].interactive is True
@@ -94,8 +88,7 @@ def test_lanes_are_measured_recorded_and_replayed(workbench: Workbench, store: S
     assert len({run.baseline for run in runs}) == 1 and runs[0].baseline.kind == "answer"
 
 
-def test_progress_names_the_lane_and_autoregressive_decoding_goes_first(workbench: Workbench, gate) -> None:
-    tab = placed(workbench)
+def test_progress_names_the_lane_and_autoregressive_decoding_goes_first(tab: Race, gate) -> None:
     id = started(tab, "ucb", "autoregressive")
     assert gate.reached.wait(30)
     watched = tab.buttons.watch(id)
@@ -106,15 +99,14 @@ def test_progress_names_the_lane_and_autoregressive_decoding_goes_first(workbenc
     assert [lane["title"] for lane in after(watched)[tab.stage]["lanes"]] == ["UCB", "No drafter (autoregressive)"]
 
 
-def test_a_lane_that_has_begun_is_shown_at_once(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lane_that_has_begun_is_shown_at_once(tab: Race, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(race_tab, "UPDATE_SECONDS", 1000.0)
     monkeypatch.setattr(race_tab, "LOOK_SECONDS", 0.001)
-    tab, updates = race(workbench, "autoregressive", "ucb", tokens=24)
+    updates = race(tab, "autoregressive", "ucb", tokens=24)
     assert any("Lane 2 of 2, UCB" in update[tab.status] for update in updates)
 
 
-def test_bad_input_gets_a_message_and_leaves_the_last_race_where_it_is(workbench: Workbench, store: Store) -> None:
-    tab = placed(workbench)
+def test_bad_input_gets_a_message_and_leaves_the_last_race_where_it_is(tab: Race, store: Store) -> None:
     for specs, changes, words in (
         (("ucb", "random"), {"prompt": ""}, "prompt is empty"),
         (("ucb", "<b>x</b>"), {}, "choose one of"),
@@ -138,16 +130,14 @@ def test_more_lanes_than_four_are_refused(workbench: Workbench) -> None:
         RaceJob(workbench, PROMPT, ["ucb"] * 5, PARAMS)
 
 
-def test_how_the_policies_of_the_lanes_choose_is_told(workbench: Workbench) -> None:
-    tab = placed(workbench)
+def test_how_the_policies_of_the_lanes_choose_is_told(tab: Race) -> None:
     told = tab.explained("autoregressive", " ucb", "ucb", "", None, "nonsense")
     assert told.count("<summary>") == 2 and "<b>No drafter.</b>" in told and told.count("<b>UCB.</b>") == 1
     assert "Unknown policy &#39;nonsense&#39;" in told
     assert tab.how.value == tab.explained(*(lane.value for lane in tab.lanes)) and "RateHedge" in tab.how.value
 
 
-def test_the_first_lanes_know_more_and_more_and_suit_the_pool(workbench: Workbench) -> None:
-    tab = placed(workbench)
+def test_the_first_lanes_know_more_and_more_and_suit_the_pool(workbench: Workbench, tab: Race) -> None:
     first = workbench.pool.drafters[0].name
     assert tab.usual == ("autoregressive", f"fixed:{first}", "ucb", "rate-hedge")
     assert tuple(lane.value for lane in tab.lanes) == tab.usual
@@ -155,20 +145,19 @@ def test_the_first_lanes_know_more_and_more_and_suit_the_pool(workbench: Workben
     assert [shown[lane].value for lane in tab.lanes] == ["", f"fixed:{first}", " ", "ucb:beta=1"]
 
 
-def test_the_same_policy_may_run_twice(workbench: Workbench) -> None:
-    data = raced(workbench, "ucb", "ucb")
+def test_the_same_policy_may_run_twice(tab: Race) -> None:
+    data = raced(tab, "ucb", "ucb")
     assert [lane["title"] for lane in data["lanes"]] == ["UCB", "UCB"]
     assert data["verdict"]["kind"] == "same"
     assert data["lanes"][0]["speedup"]  # against the baseline measured before
 
 
-def test_sampled_lanes_are_not_called_identical(workbench: Workbench) -> None:
-    verdict = raced(workbench, "ucb", "ucb", heat=1.0)["verdict"]
+def test_sampled_lanes_are_not_called_identical(tab: Race) -> None:
+    verdict = raced(tab, "ucb", "ucb", heat=1.0)["verdict"]
     assert verdict["kind"] == "sampled" and "identical" not in verdict["text"]
 
 
-def test_stop_ends_the_race_and_keeps_what_was_measured(workbench: Workbench, gate, store: Store) -> None:
-    tab = placed(workbench)
+def test_stop_ends_the_race_and_keeps_what_was_measured(tab: Race, gate, store: Store) -> None:
     id = started(tab, "ucb", "random", "autoregressive")
     watched = tab.buttons.watch(id)
     next(watched)
@@ -203,8 +192,7 @@ def test_stop_after_two_lanes_replays_them(workbench: Workbench, monkeypatch: py
     assert "Stopped: 2 of 3 lanes were measured, they are replayed below" in race_tab.end_html(run)
 
 
-def test_a_race_survives_a_reload_and_is_followed_on(workbench: Workbench, gate) -> None:
-    tab = placed(workbench)
+def test_a_race_survives_a_reload_and_is_followed_on(tab: Race, gate) -> None:
     id = started(tab, "ucb", "random", heat=0.5)
     watched = tab.buttons.watch(id)
     next(watched)
@@ -225,15 +213,13 @@ def test_a_race_survives_a_reload_and_is_followed_on(workbench: Workbench, gate)
     assert [once_more[part] for part in (tab.status, tab.stage)] == [last[part] for part in (tab.status, tab.stage)]
 
 
-def test_visitors_of_two_races_each_have_their_own(workbench: Workbench) -> None:
-    tab = placed(workbench)
+def test_visitors_of_two_races_each_have_their_own(tab: Race) -> None:
     ids = [started(tab, "ucb", "random"), started(tab, "exp3", "random")]
     titles = [[lane["title"] for lane in after(tab.buttons.watch(id))[tab.stage]["lanes"]] for id in ids]
     assert titles[0][0] == "UCB" and titles[1][0] == "EXP3"
 
 
-def test_a_race_that_the_server_no_longer_holds_is_said_to_be_gone(workbench: Workbench) -> None:
-    tab = placed(workbench)
+def test_a_race_that_the_server_no_longer_holds_is_said_to_be_gone(tab: Race) -> None:
     assert tab.buttons.linked(visit(race="f00")) == {tab.buttons.asked: "f00", tab.buttons.id: "f00"}
     (shown,) = tab.buttons.watch("f00")
     assert "There is no such race here" in shown[tab.status] and shown[tab.stage] is None
@@ -241,8 +227,7 @@ def test_a_race_that_the_server_no_longer_holds_is_said_to_be_gone(workbench: Wo
     assert tab.buttons.linked(visit(race="")) == {tab.buttons.asked: gr.skip()}
 
 
-def test_nothing_is_started_while_the_race_that_is_shown_goes_on(workbench: Workbench, gate, store: Store) -> None:
-    tab = placed(workbench)
+def test_nothing_is_started_while_the_race_that_is_shown_goes_on(tab: Race, gate, store: Store) -> None:
     id = started(tab, "ucb", "random")
     assert start(tab, "ucb", "random", shown=id) == {tab.buttons.asked: gr.skip()}
     gate.open()
@@ -252,7 +237,7 @@ def test_nothing_is_started_while_the_race_that_is_shown_goes_on(workbench: Work
 
 def test_closing_the_workbench_ends_a_race(pool: Pool, store: Store, gate) -> None:
     workbench = Workbench(pool, store)
-    tab = placed(workbench)
+    tab = built(Race(workbench), workbench)
     id = started(tab, "ucb", "random")
     assert gate.reached.wait(30) and (run := workbench.jobs.find(id, RaceJob))
     gate.open()
@@ -260,9 +245,9 @@ def test_closing_the_workbench_ends_a_race(pool: Pool, store: Store, gate) -> No
     assert run.wait(30) and run.error is None
 
 
-def test_a_run_has_one_speed_up_whoever_tells_it(workbench: Workbench, store: Store) -> None:
+def test_a_run_has_one_speed_up_whoever_tells_it(tab: Race, store: Store) -> None:
     """The race, and the history; that of autoregressive decoding is one, wherever its lane is."""
-    lanes = raced(workbench, "ucb", "autoregressive", "fixed:near", tokens=12)["lanes"]
+    lanes = raced(tab, "ucb", "autoregressive", "fixed:near", tokens=12)["lanes"]
     assert [lane["title"] for lane in lanes][1] == "No drafter (autoregressive)"
     assert lanes[1]["speedup"] == "1.00×"
     assert store.flush()
@@ -275,11 +260,9 @@ def test_a_run_has_one_speed_up_whoever_tells_it(workbench: Workbench, store: St
         assert run.speedup == pytest.approx(rates[policy] / rates["autoregressive"])
 
 
-def test_a_lane_that_fails_is_named_and_the_others_are_replayed(
-    workbench: Workbench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lane_that_fails_is_named_and_the_others_are_replayed(tab: Race, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(POLICIES["round-robin"], "select", lambda policy: 1 / 0)
-    tab, updates = race(workbench, "round-robin", "autoregressive", "fixed:lookup")
+    updates = race(tab, "round-robin", "autoregressive", "fixed:lookup")
     status, stage = (after(updates)[part] for part in (tab.status, tab.stage))
     assert f"Lane {POLICIES['round-robin'].title} failed: " in status and "other 2" in status
     assert stage["ready"] and len(stage["lanes"]) == 2
