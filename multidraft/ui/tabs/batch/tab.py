@@ -215,8 +215,9 @@ class Batch:
                 if (value := getattr(params, name)) > most_of:
                     raise UserError(f"{name.replace('_', ' ')} must be at most {most_of:,}, got {value:,}")
             items = spread(loaded.items, most or None)
-            kept = {"suite": loaded, "file": file, "texts_at_once": at_once, "learn": learn}
-            batch = BatchJob(self.workbench, items, policies, params, **kept)  # type: ignore[arg-type]
+            batch = BatchJob(
+                self.workbench, items, policies, params, suite=loaded, file=file, texts_at_once=at_once, learn=learn
+            )
             self.workbench.jobs.submit(batch)
             if said := (note or "").strip():
                 self.workbench.store.note(batch.id, said[:LONGEST_NOTE])

@@ -247,9 +247,8 @@ def matrix_html(rows: Sequence[Row], policies: Sequence[str]) -> Markup:
     has an interval where there are few prompts. Nothing where no run has one."""
     if all(row.speedup is None for row in rows):
         return Markup()
-    of_task: dict[str, Sequence[Row]] = {}
-    for task in sorted({row.task for row in rows}):
-        of_task[task] = [row for row in rows if row.task == task]
+    tasks = sorted({row.task for row in rows})
+    of_task: dict[str, Sequence[Row]] = {task: [row for row in rows if row.task == task] for task in tasks}
     if len(of_task) > 1:
         of_task[ALL_TASKS] = rows
     elif list(of_task) == [summary.NO_TASK]:
