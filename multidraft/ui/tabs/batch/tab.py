@@ -80,13 +80,12 @@ class Batch:
     def build(self, page: gr.Blocks, line: PoolLine, tab: gr.Tab) -> None:
         """Lay out the inside of ``tab``; ``?batch=ID`` finds a batch again. The policies to choose from follow the pool
         of ``line``."""
-        self.may_load, bundled = line.loader.allowed, suite_names()
-        first = DEFAULT_SUITE if DEFAULT_SUITE in bundled else None
+        self.may_load = line.loader.allowed
         with gr.Row(elem_classes="md-columns"):
             with gr.Column(min_width=320):
                 suite = gr.Dropdown(
-                    bundled,
-                    value=first,
+                    suite_names(),
+                    value=DEFAULT_SUITE,
                     label="Bundled suite",
                     info="or upload one: JSONL (Spec-Bench, prompt and task, OpenAI messages), CSV, or one "
                     "prompt per line",
@@ -98,7 +97,7 @@ class Batch:
                     height=140,
                     elem_id="upload",
                 )
-                read = gr.HTML(self.preview(first, None), js_on_load=None, elem_id="suite-read")
+                read = gr.HTML(self.preview(DEFAULT_SUITE, None), js_on_load=None, elem_id="suite-read")
             with gr.Column(min_width=320):
                 policies = gr.Dropdown(
                     policy_fields.offered(self.workbench.pool),
@@ -133,9 +132,8 @@ class Batch:
                     note = gr.Textbox(
                         label="Note", info="kept in Results", max_length=LONGEST_NOTE, max_lines=1, min_width=130
                     )
-                takes = gr.HTML(
-                    self.takes(first, None, DEFAULT_POLICIES, 0, DEFAULT_LENGTH, 1), js_on_load=None, elem_id="takes"
-                )
+                would_take = self.takes(DEFAULT_SUITE, None, DEFAULT_POLICIES, 0, DEFAULT_LENGTH, 1)
+                takes = gr.HTML(would_take, js_on_load=None, elem_id="takes")
                 self.buttons = AddressedJobs("batch", "Run batch", self.workbench.jobs, BatchJob)
         self.status = gr.HTML(_IDLE, js_on_load=None, elem_id="batch-status")
         self.rows = gr.HTML(view.rows_start(), js_on_load=_OPEN_PROMPT, apply_default_css=False, elem_id="rows")
@@ -160,7 +158,7 @@ class Batch:
         policies.change(self.explained, policies, explained, **LAST)
         # One of the two is what runs, and only that is shown as chosen.
         file.upload(lambda: None, None, suite, **QUICK)
-        file.clear(lambda: first, None, suite, **QUICK)
+        file.clear(lambda: DEFAULT_SUITE, None, suite, **QUICK)
         suite.input(lambda: None, None, file, **QUICK)
         self.buttons.start([self.buttons.run.click], self.start, form, self.status)
         forget_refusal(form, self.status, _IDLE)

@@ -35,7 +35,6 @@ _MARKERS = {
 }
 _DASHES = {"solid": "", "dash": "7 3", "dot": "2 2.5", "dashdot": "7 2.5 2 2.5"}
 
-
 _INTERVAL = "with the 95 % interval over prompts"
 
 PHASES = (
@@ -44,7 +43,6 @@ PHASES = (
     ("evaluate_seconds", "Full-information evaluation"),
     ("policy_seconds", "Policy overhead"),
 )
-
 
 MIXED = "* Ranks are over runs under different conditions, so a verdict may differ."
 

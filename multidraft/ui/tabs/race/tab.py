@@ -124,21 +124,21 @@ class Race(controls.PromptTab):
 
     def _build_lanes(self) -> list[gr.Dropdown]:
         gr.HTML(_template.hint(), js_on_load=None)
-        lanes: list[gr.Dropdown] = []
+        built: list[gr.Dropdown] = []
         for row in (self.usual[:2], self.usual[2:]):
             with gr.Row():
                 for default in row:
-                    number = len(lanes) + 1
+                    place = len(built) + 1
                     lane = gr.Dropdown(
                         [NO_LANE, *self.policies],
                         value=default,
                         allow_custom_value=True,
-                        label=f"Lane {number}",
+                        label=f"Lane {place}",
                         min_width=220,
-                        elem_id=f"race-lane-{number}",
+                        elem_id=f"race-lane-{place}",
                     )
-                    lanes.append(lane)
-        return lanes
+                    built.append(lane)
+        return built
 
     @property
     def usual(self) -> tuple[str, str, str, str]:

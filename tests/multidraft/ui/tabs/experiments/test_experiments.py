@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,12 +16,6 @@ from tests.multidraft.ui.tabs.visits import click, visit
 from tests.runs import make_round, make_run
 
 ROUNDS = [make_round(index) for index in range(3)]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Any:
-    with Store(tmp_path / "runs.db") as store:
-        yield store
 
 
 def build(store: Store, may_note: bool = True) -> Experiments:
