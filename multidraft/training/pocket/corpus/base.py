@@ -49,6 +49,14 @@ class Family(Protocol):
         ...
 
 
+class Verbatim:
+    """Of families whose answers have one wording: the reference alone is right, up to white space."""
+
+    def is_correct(self, example: Example, answer: str) -> bool:
+        """Whether ``answer`` has the words of the reference."""
+        return answer.split() == example.completion.split()
+
+
 FAMILIES: dict[str, Family] = {}
 
 

@@ -10,82 +10,73 @@ from typing import Any
 Drawer = Callable[[random.Random], Any]
 
 
-def words(text: str) -> list[str]:
-    """Split a compact word list."""
-    return text.split()
-
-
-FIRST = words("""Anna Ben Clara David Emma Felix Greta Hugo Ida Jonas Karla Leo Mia Noah Olga Paul Rosa Simon Tina Victor
+FIRST = """Anna Ben Clara David Emma Felix Greta Hugo Ida Jonas Karla Leo Mia Noah Olga Paul Rosa Simon Tina Victor
 Wendy Adam Bella Carl Diana Erik Fiona George Hanna Ivan Julia Kevin Laura Marco Nina Oscar Petra Robert Sara Tom Ursula
 Walter Yara Zoe Alice Bruno Cora Daniel Elena Frank Gina Henry Irene Jack Kate Lucas Maria Nora Oliver Peter Rita Sven
-Tara Max Lena Omar Aisha Ravi Mei Yuki Pablo Lucia Ahmed Ines Nils Marta Igor""")
-LAST = words("""Weber Smith Novak Rossi Garcia Martin Keller Brown Silva Tanaka Larsen Fischer Jones Kowalski Bianchi Lopez
+Tara Max Lena Omar Aisha Ravi Mei Yuki Pablo Lucia Ahmed Ines Nils Marta Igor""".split()
+LAST = """Weber Smith Novak Rossi Garcia Martin Keller Brown Silva Tanaka Larsen Fischer Jones Kowalski Bianchi Lopez
 Bernard Vogel Taylor Costa Sato Hansen Becker Wilson Horvat Ferrari Perez Dubois Lang Davies Santos Kim Berg Wagner Evans
 Popov Romano Torres Petit Braun Clark Almeida Chen Lind Hoffmann Walker Marino Ruiz Moreau Kraus Hall Khan Singh Olsen
 Richter Green Conti Gomez Laurent Winter Baker Patel Nielsen Schmidt Cooper Greco Diaz Roux Neumann Ward Ali Ivanov
-Schulz Turner Fontana Vega Meyer Young""")
+Schulz Turner Fontana Vega Meyer Young""".split()
 PLACES_BY_COUNTRY = {
-    "Germany": words("Berlin Hamburg Munich Cologne Dresden Leipzig Bremen"),
-    "Austria": words("Vienna Graz Linz"),
-    "Switzerland": words("Zurich Basel Bern"),
-    "France": words("Paris Lyon Nice"),
-    "Italy": words("Rome Milan Turin"),
-    "Spain": words("Madrid Seville"),
-    "Portugal": words("Lisbon Porto"),
-    "Ireland": words("Dublin Cork"),
-    "England": words("London Leeds Bristol"),
-    "Norway": words("Oslo Bergen"),
-    "Sweden": words("Stockholm Malmo"),
-    "Czechia": words("Prague Brno"),
-    "Poland": words("Warsaw Krakow"),
-    "Canada": words("Toronto Montreal"),
-    "Japan": words("Tokyo Osaka"),
-    "Greece": words("Athens Patras"),
-    "Hungary": words("Budapest Szeged"),
+    "Germany": "Berlin Hamburg Munich Cologne Dresden Leipzig Bremen".split(),
+    "Austria": "Vienna Graz Linz".split(),
+    "Switzerland": "Zurich Basel Bern".split(),
+    "France": "Paris Lyon Nice".split(),
+    "Italy": "Rome Milan Turin".split(),
+    "Spain": "Madrid Seville".split(),
+    "Portugal": "Lisbon Porto".split(),
+    "Ireland": "Dublin Cork".split(),
+    "England": "London Leeds Bristol".split(),
+    "Norway": "Oslo Bergen".split(),
+    "Sweden": "Stockholm Malmo".split(),
+    "Czechia": "Prague Brno".split(),
+    "Poland": "Warsaw Krakow".split(),
+    "Canada": "Toronto Montreal".split(),
+    "Japan": "Tokyo Osaka".split(),
+    "Greece": "Athens Patras".split(),
+    "Hungary": "Budapest Szeged".split(),
 }
 CITIES = [city for cities in PLACES_BY_COUNTRY.values() for city in cities]
-STREETS = words("""Lindenweg Parkstrasse Hauptstrasse Gartenweg Bergstrasse Seeweg Rosenallee Mill_Lane Oak_Street High_Street
+STREETS = """Lindenweg Parkstrasse Hauptstrasse Gartenweg Bergstrasse Seeweg Rosenallee Mill_Lane Oak_Street High_Street
 Station_Road King_Street Church_Road Elm_Avenue River_Road Hill_Street Market_Street Lake_Drive Bridge_Road Forest_Lane
-Maple_Street Garden_Road Harbor_Street School_Lane Castle_Road Cedar_Avenue""")
-JOBS = words("""baker teacher nurse painter carpenter lawyer plumber chemist pilot dentist gardener designer farmer librarian
-translator programmer cook driver mechanic tailor biologist banker reporter waiter builder""")
-GOODS = words("""desk_lamp garden_chair coffee_mug wool_blanket steel_pan bread_knife wall_clock tea_pot bike_helmet rain_jacket
+Maple_Street Garden_Road Harbor_Street School_Lane Castle_Road Cedar_Avenue""".split()
+JOBS = """baker teacher nurse painter carpenter lawyer plumber chemist pilot dentist gardener designer farmer librarian
+translator programmer cook driver mechanic tailor biologist banker reporter waiter builder""".split()
+GOODS = """desk_lamp garden_chair coffee_mug wool_blanket steel_pan bread_knife wall_clock tea_pot bike_helmet rain_jacket
 camping_tent phone_case laptop_bag water_bottle book_shelf floor_rug hand_towel photo_frame flower_pot tool_box
-running_shoes leather_belt board_game yoga_mat night_light paper_basket candle_holder travel_pillow""")
+running_shoes leather_belt board_game yoga_mat night_light paper_basket candle_holder travel_pillow""".split()
 FIRMS = [
     f"{a} {b}"
-    for a in words(
-        "Nordlicht Alpina Brightside Greenfield Bluewater Silverline Redwood Sunrise Hilltop Riverside Polar Atlas"
-    )
-    for b in words("Foods Media Motors Textiles Energy Software Logistics Tools")
+    for a in "Nordlicht Alpina Brightside Greenfield Bluewater Silverline Redwood Sunrise Hilltop Riverside Polar Atlas".split()
+    for b in "Foods Media Motors Textiles Energy Software Logistics Tools".split()
 ]
 HOTELS = [
     f"Hotel {name}"
-    for name in words(
-        "Seeblick Bellevue Astoria Central Royal Panorama Riviera Continental Europa Miramar "
-        "Excelsior Alpenhof Metropol Savoy Victoria Sonnenhof Imperial Atlantic"
-    )
+    for name in """Seeblick Bellevue Astoria Central Royal Panorama Riviera Continental Europa Miramar Excelsior
+    Alpenhof Metropol Savoy Victoria Sonnenhof Imperial Atlantic""".split()
 ]
-ADJECTIVES = words("""Silent Golden Broken Hidden Last Secret Frozen Distant Empty Burning Crimson Lonely Endless Forgotten
-Stolen Wild Quiet Bright Dark Gentle""")
-NOUNS = words("""River Garden Mirror Harbor Letter Island Winter Forest Bridge Shadow Lantern Ocean Tower Valley Clock Road Song
-Door Window Castle""")
-GENRES = words("thriller romance fantasy history poetry travel crime science biography drama")
-PLACES = words("""kitchen cellar greenhouse attic garage office workshop laboratory server_room cold_store entrance library
-warehouse boiler_room stable""")
-COLORS = words("red blue green black white silver yellow orange grey brown")
+ADJECTIVES = """Silent Golden Broken Hidden Last Secret Frozen Distant Empty Burning Crimson Lonely Endless Forgotten
+Stolen Wild Quiet Bright Dark Gentle""".split()
+NOUNS = """River Garden Mirror Harbor Letter Island Winter Forest Bridge Shadow Lantern Ocean Tower Valley Clock Road Song
+Door Window Castle""".split()
+GENRES = "thriller romance fantasy history poetry travel crime science biography drama".split()
+PLACES = """kitchen cellar greenhouse attic garage office workshop laboratory server_room cold_store entrance library
+warehouse boiler_room stable""".split()
+COLORS = "red blue green black white silver yellow orange grey brown".split()
 MODELS = [
     f"{a} {b}"
-    for a in words("Orion Vento Kappa Zenit Lumo Taurus Comet Falcon")
-    for b in words("200 300 500 Sport Family City Cross")
+    for a in "Orion Vento Kappa Zenit Lumo Taurus Comet Falcon".split()
+    for b in "200 300 500 Sport Family City Cross".split()
 ]
-SUBJECTS = words("""pottery yoga Spanish Italian drawing photography cooking swimming guitar chess sewing first_aid
-accounting public_speaking creative_writing web_design""")
-REASONS = words("""headache back_pain checkup vaccination sore_throat blood_test knee_pain skin_rash cough allergy_test fever
-eye_test""")
-ANIMALS = words("dog cat rabbit parrot hamster pony tortoise goat")
-PETS = words("Bella Rocky Luna Milo Coco Balu Nala Simba Ruby Oreo Daisy Charlie Lucky Shadow Pepper Maja Filou Kira")
-NUMBER_WORDS = words("zero one two three four five six seven eight nine")
+SUBJECTS = """pottery yoga Spanish Italian drawing photography cooking swimming guitar chess sewing first_aid
+accounting public_speaking creative_writing web_design""".split()
+REASONS = """headache back_pain checkup vaccination sore_throat blood_test knee_pain skin_rash cough allergy_test fever
+eye_test""".split()
+ANIMALS = "dog cat rabbit parrot hamster pony tortoise goat".split()
+PETS = "Bella Rocky Luna Milo Coco Balu Nala Simba Ruby Oreo Daisy Charlie Lucky Shadow Pepper Maja Filou Kira".split()
+NUMBER_WORDS = "zero one two three four five six seven eight nine".split()
 
 
 def one_of(items: list[str]) -> Drawer:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from dataclasses import dataclass
 from fractions import Fraction
 
 from multidraft.training.pocket.corpus.base import Example, Split, register, split_of
@@ -57,14 +56,6 @@ def work_out(left: int, op: str, right: int) -> tuple[str, int] | None:
     return (" = ".join([*chain, str(value)]), value) if 2 <= value <= LARGEST else None
 
 
-@dataclass(frozen=True)
-class Solved:
-    """A kind and an ending with numbers that work out."""
-
-    numbers: dict[str, int]
-    steps: list[str]
-
-
 def _draw_numbers(rng: random.Random, ranges: str) -> dict[str, int]:
     """Draw the variables of a range text such as ``n:2-9 m:50-200-10`` (last part: the step)."""
     numbers = {}
@@ -75,8 +66,8 @@ def _draw_numbers(rng: random.Random, ranges: str) -> dict[str, int]:
     return numbers
 
 
-def _solve(given: dict[str, int], steps: tuple[StepText, ...]) -> Solved | None:
-    """Work out all steps; None where one of them leaves the allowed numbers."""
+def _solve(given: dict[str, int], steps: tuple[StepText, ...]) -> tuple[dict[str, int], list[str]] | None:
+    """Work out all steps: the numbers and the lines; None where one of them leaves the allowed numbers."""
     numbers, lines = dict(given), []
     for target, expression, text in steps:
         left, op, right = expression.split()
@@ -85,7 +76,7 @@ def _solve(given: dict[str, int], steps: tuple[StepText, ...]) -> Solved | None:
             return None
         equation, numbers[target] = done
         lines.append(text.replace("{eq}", equation))
-    return Solved(numbers, lines)
+    return numbers, lines
 
 
 def _draw_words(rng: random.Random) -> dict[str, str]:
@@ -115,23 +106,24 @@ class MathWords:
                 continue
             solved = _solve(given, kind.steps + ending.steps)
             if solved is not None:
-                return self._render(rng, kind, ending, solved)
+                return self._render(rng, kind, ending, *solved)
 
-    def _render(self, rng: random.Random, kind: Kind, ending: Ending, solved: Solved) -> Example:
+    def _render(
+        self, rng: random.Random, kind: Kind, ending: Ending, numbers: dict[str, int], steps: list[str]
+    ) -> Example:
         """Fill the texts of a solved problem."""
-        slots: dict[str, object] = {**_draw_words(rng), **solved.numbers}
+        slots: dict[str, object] = {**_draw_words(rng), **numbers}
         story = f"{rng.choice(kind.stories)} {rng.choice(ending.stories)}"
         instruction = rng.choice(INSTRUCTIONS)
         gap = rng.choice((" ", " ", "\n"))
         prompt = story + gap + instruction if rng.random() < 0.5 else instruction + gap + story
         known = ", ".join(part for part in (kind.known, ending.known) if part)
         lines = [f"We know: {known}."]
-        lines += [f"Step {i}: {step}" for i, step in enumerate(solved.steps, start=1)]
+        lines += [f"Step {i}: {step}" for i, step in enumerate(steps, start=1)]
         target = (kind.steps + ending.steps)[-1][0]
         lines += [f"So {ending.result}", f"Answer: {{{target}}}"]
         completion = "\n".join(lines).format(**slots)
-        check = {"answer": solved.numbers[target]}
-        return Example(self.name, prompt.format(**slots), completion, check)
+        return Example(self.name, prompt.format(**slots), completion, {"answer": numbers[target]})
 
     def is_correct(self, example: Example, answer: str) -> bool:
         """The final number is the reference's, and every equation on the way holds."""

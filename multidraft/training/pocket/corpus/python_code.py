@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import random
+from functools import partial
 from typing import Any
 
 from multidraft.training.pocket.corpus.base import Example, Split, register, split_of
@@ -58,8 +59,7 @@ def edge_cases(task: Task, args: Args) -> list[Args]:
 
 def describe_arguments(task: Task) -> str:
     """The parameters in words."""
-    parts = [TYPE_WORDS[kind].format(name) for name, kind in task.params]
-    return " and ".join(parts)
+    return " and ".join(TYPE_WORDS[kind].format(name) for name, kind in task.params)
 
 
 def write_function(task: Task) -> str:
@@ -120,21 +120,17 @@ def _passes(check: dict[str, Any], answer: str) -> bool:
     tree = ast.parse(answer)
     name, arguments, expected = check["name"], check["arguments"], check["expected"]
     _, *tests = tree.body
-    shown = [(args, value) for args, value in zip(arguments, expected)][:EXAMPLES]
-    if len(tests) != EXAMPLES or not all(_asserts(test, name, *pair) for test, pair in zip(tests, shown)):
+    if len(tests) != EXAMPLES or not all(map(partial(_asserts, name), tests, arguments, expected)):
         return False
     function = load_function(tree, name)
     results = [function(*ast.literal_eval(repr(args))) for args in arguments]
     return all(type(r) is type(e) and r == e for r, e in zip(results, expected))
 
 
-def _asserts(node: ast.stmt, name: str, args: list[Any], value: object) -> bool:
+def _asserts(name: str, node: ast.stmt, args: list[Any], value: object) -> bool:
     """Whether a statement asserts that the call of the function with these arguments has this value."""
     match node:
         case ast.Assert(ast.Compare(ast.Call(ast.Name(called), inner, []), [ast.Eq()], [right]), None):
-            return (
-                called == name
-                and [ast.literal_eval(arg) for arg in inner] == args
-                and (ast.literal_eval(right) == value)
-            )
+            given = [ast.literal_eval(arg) for arg in inner]
+            return called == name and given == args and bool(ast.literal_eval(right) == value)
     return False

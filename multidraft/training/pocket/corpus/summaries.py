@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from multidraft.training.pocket.corpus.base import Example, Split, register, split_of
+from multidraft.training.pocket.corpus.base import Example, Split, Verbatim, register, split_of
 from multidraft.training.pocket.corpus.summaries_data import (
     BYSTANDERS,
     CONTACTS,
@@ -67,12 +67,8 @@ def _two_people(rng: random.Random) -> list[str]:
     return [f"{first} {last}" for first, last in zip(firsts, lasts, strict=True)]
 
 
-def _normalised(text: str) -> str:
-    return " ".join(text.split())
-
-
 @register
-class Summary:
+class Summary(Verbatim):
     """Reports of seven or eight sentences; the points asked for, and their order, vary."""
 
     name = "summary"
@@ -120,7 +116,3 @@ class Summary:
         request = rng.choice(INSTRUCTIONS).format(kind=kind.title, labels=", ".join(labels.values()), report=report)
         bullets = [f"- {labels[point]}: {contents[point]}" for point in points]
         return Example(self.name, request, "\n".join([f"Summary of the {kind.title}:", *bullets]))
-
-    def is_correct(self, example: Example, answer: str) -> bool:
-        """Whether the answer is the reference up to white space."""
-        return _normalised(answer) == _normalised(example.completion)

@@ -6,7 +6,7 @@ import random
 import re
 from dataclasses import dataclass
 
-from multidraft.training.pocket.corpus.base import Example, Split, register, split_of
+from multidraft.training.pocket.corpus.base import Example, Split, Verbatim, register, split_of
 from multidraft.training.pocket.corpus.translation_lexicon import (
     FEMALE_NAMES,
     FEMALE_RELATIVES,
@@ -154,12 +154,8 @@ def _render(template: str, language: int, subject: Subject, first: bool, slots: 
     return text[0].upper() + text[1:]
 
 
-def _normalised(text: str) -> str:
-    return " ".join(text.split())
-
-
 @register
-class Translation:
+class Translation(Verbatim):
     """German paragraphs of five to seven sentences on one topic and one person."""
 
     name = "translation"
@@ -188,7 +184,3 @@ class Translation:
             german.append(_render(pattern.german, 0, subject, position == 0, slots, number))
             english.append(_render(pattern.english, 1, subject, position == 0, slots, number))
         return " ".join(german), " ".join(english)
-
-    def is_correct(self, example: Example, answer: str) -> bool:
-        """Whether the answer is the reference up to white space."""
-        return _normalised(answer) == _normalised(example.completion)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import asdict
 
 from multidraft.training.pocket.corpus.base import FAMILIES, Example, Split, register
 
@@ -28,12 +29,8 @@ class TwoTasks:
         names = rng.sample([name for name in FAMILIES if name != self.name], 2)
         parts = [FAMILIES[name].example(rng, split) for name in names]
         prompt = rng.choice(PHRASINGS).format(first=parts[0].prompt, second=parts[1].prompt)
-        check = {
-            "parts": [
-                {"family": p.family, "prompt": p.prompt, "completion": p.completion, "check": p.check} for p in parts
-            ]
-        }
-        return Example(self.name, prompt, "\n\n".join(p.completion for p in parts), check)
+        check = {"parts": [asdict(part) for part in parts]}
+        return Example(self.name, prompt, "\n\n".join(part.completion for part in parts), check)
 
     def is_correct(self, example: Example, answer: str) -> bool:
         """Whether some blank line splits ``answer`` into a right first and a right second part."""
