@@ -14,7 +14,7 @@ from tests.engine_cases import paths_of
 
 V = 5
 LENGTH = 3
-SAMPLES = 1500
+SAMPLES = 1000
 
 PARAMS = {
     "plain": SamplingParams(temperature=1.0),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import gradio as gr
 import httpx
@@ -13,15 +14,32 @@ from anyio.from_thread import start_blocking_portal
 from gradio.queueing import Queue
 from starlette.applications import Starlette
 
+from drafters.pool import Pool, load_pool
 from multidraft.service.jobs import Job
 from multidraft.service.workbench import Workbench
 from multidraft.serving import callers
 from multidraft.ui.app import serve
+from storage.store import Store
 
 SECONDS = 30
 
 
+@pytest.fixture(scope="module")
+def workbench(pool_card: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
+    with Store(tmp_path_factory.mktemp("callers") / "runs.db") as store:
+        workbench = Workbench(load_pool(pool_card), store)
+        workbench.pool.stop_ids = frozenset()
+        yield workbench
+        workbench.close()
+
+
 @pytest.fixture
+def pool(workbench: Workbench) -> Pool:
+    """What ``gate`` holds."""
+    return workbench.pool
+
+
+@pytest.fixture(scope="module")
 def page(workbench: Workbench) -> Iterator[gr.Blocks]:
     page = serve(workbench)
     yield page

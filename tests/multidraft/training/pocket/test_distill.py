@@ -52,7 +52,7 @@ def test_a_drafter_learns_from_them(tokenizer, target):
     other = make_llama(tokenizer, num_key_value_heads=6, **DRAFTER_SHAPE).eval()
     family = answers[0].family
     drafter = train_drafter(
-        tokenizer, family, answers, Budget(5.0, 12_000), start_from=other, tokens_per_batch=512, lr=1e-3
+        tokenizer, family, answers, Budget(5.0, 5_000), start_from=other, tokens_per_batch=512, lr=1e-3
     )
 
     def cross_entropy(model):

@@ -51,7 +51,7 @@ def test_a_head_is_trained_resumed_and_read(target, tmp_path, monkeypatch):
             return float(functional.cross_entropy(next(iter(head(features, embedded, wanted, 1))), goal))
 
     first = run(256)
-    second = run(8000)
+    second = run(4000)
     assert torch.equal(first.ids, second.ids)
     assert loss(second) < 0.8 * loss(first)
     shape, tensors = read_head(tmp_path / "head", target)
@@ -59,7 +59,7 @@ def test_a_head_is_trained_resumed_and_read(target, tmp_path, monkeypatch):
         shape.vocab_size == len(second.ids)
         and EagleHead(shape, tensors, target).to_target.tolist() == second.ids.tolist()
     )
-    third = run(8000)  # nothing left to do: what is written again is what was learnt
+    third = run(4000)  # nothing left to do: what is written again is what was learnt
     assert torch.equal(third.lm_head.weight, second.lm_head.weight)
     with pytest.raises(ValueError, match="no answers of 'poems'"):
         models.Heads(target, tokenizer, answers).train("poems", Budget(1.0), tmp_path / "none")
