@@ -92,8 +92,7 @@ class BatchJob(Job[None]):
         workbench.limits.check_answer(params.max_new_tokens)
         origin = Origin(source, suite=suite.name if suite else None, batch_id=self.id, learn=learn)
         self.workbench, self.items, self.params, self.seed = workbench, items, params, seed
-        self.source, self.suite, self.file = source, suite, file
-        self.learn = learn
+        self.suite, self.file, self.learn = suite, file, learn
         self.texts_at_once, self.shares_forwards = texts_at_once, hasattr(pool.target.decoder, "runs")
         self.figures: list[BatchFigures] = []
         self._run: SuiteRun | None
@@ -183,7 +182,7 @@ class BatchJob(Job[None]):
 
     def leave(self) -> None:
         """The page finds it again; a program that asked for it has nothing to find it by."""
-        if self.source == "api":
+        if self._origin.source == "api":
             self.cancel()
 
     def stop(self) -> None:
@@ -216,7 +215,7 @@ class BatchJob(Job[None]):
             "suite": self.suite and self.suite.name,
             "file": self.file,
             "texts_at_once": self.texts_at_once,
-            "learn": self._origin.learn,
+            "learn": self.learn,
             "conditions": asdict(self._conditions),
             "figures": [asdict(figures) for figures in self.figures],
             "rows": len(self.rows),
@@ -234,9 +233,8 @@ class BatchJob(Job[None]):
         if self._goes_on and self.cancelled.is_set():
             return  # they are made again
         runs = [entry.run for entry in entries if entry.run.id is None]
-        job: dict[str, Any] = (
-            {"begins": (self.id, self._asked())} if self.figures else {}
-        )  # which are not in the history
+        # The figures are not in the history.
+        job: dict[str, Any] = {"begins": (self.id, self._asked())} if self.figures else {}
         self.workbench.record(*runs, **job)
         self.unkept += sum(run.id is None and bool(run.generation.rounds) for run in runs)
         new = set(map(id, runs))
@@ -286,11 +284,6 @@ class ResumedBatch(BatchJob):
         self._run.known = known = recorded(self.workbench.store.path, self.id, self.items, self.seed)
         if len(known) > self._rows_before:  # it came further than the last time
             self._starts = 1
-
-    @property
-    def prompt_count(self) -> int:
-        """How many prompts it runs."""
-        return len(self.items)
 
     def _asked(self) -> dict[str, Any]:
         known = len(self._run.known) if self._run else 0

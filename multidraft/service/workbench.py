@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from functools import partial
 from threading import Event
 from typing import Any
@@ -105,11 +105,7 @@ class Workbench:
             self.hardware = measurement.run.conditions.hardware
             measurement.phase = "done"
             return
-        yield from self.on_lent(measurement, measurement.steps())
-
-    def on_lent(self, measurement: Measurement, steps: Iterator[None]) -> Generator[object]:
-        """Take the steps of a measurement on caches that are lent to it meanwhile; see :meth:`measure`."""
-        own, lent = measurement.pool, None
+        own, lent, steps = measurement.pool, None, measurement.steps()
         try:
             lent = yield from self.lender.lend(own, measurement.decoding.longest)
             measurement.use(lent)

@@ -88,10 +88,7 @@ class Callers:
             await self._app(scope, receive, noted)
         finally:
             self._readers -= Counter([session])
-            if not whole:
-                self._later(self._end(session))
-            else:
-                self._later(self._settle(session))
+            self._later(self._settle(session) if whole else self._end(session))
 
     async def _call(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = b""

@@ -1,12 +1,14 @@
-"""What keeps other pages out: the names that the server answers to, and what browsers may do with its answers."""
+"""What keeps others out: the names that the server answers to, what browsers may do with its answers, and keys."""
 
 from __future__ import annotations
 
 import ipaddress
+import secrets
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -35,6 +37,16 @@ _POLICY = {
 
 _FILE = "default-src 'none'; sandbox"
 """Of files, which visitors may have uploaded: nothing in them runs."""
+
+
+def bearer(request: Request) -> str:
+    """The key that a request brings as its bearer token; empty where it brings none."""
+    return request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
+
+
+def has_key(request: Request, key: str) -> bool:
+    """Whether a request brings this key."""
+    return secrets.compare_digest(bearer(request).encode(), key.encode())
 
 
 class Guard:

@@ -6,7 +6,6 @@ import time
 from collections import Counter as Counts
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -37,8 +36,6 @@ ENGINE = "0"
 
 ENDS = {**REASONS, "error": "error"}
 """Why a text ended, in vLLM's words, by its status; those that the client or the server ended are ``abort``."""
-
-Metric = TypeVar("Metric", bound=Counter | Histogram)
 
 
 class Drafts:
@@ -88,16 +85,14 @@ class Metrics(Collector):
         self.workbench, self.registry = workbench, CollectorRegistry()
         self.drafts = Drafts("vllm", MODEL, self.registry)
         self.by_drafter = Drafts("multidraft", [*MODEL, "drafter"], self.registry)
-        self.rounds = self._make(Counter, "multidraft:rounds", "Rounds by drafter.", *MODEL, "drafter")
-        self.seconds = self._make(
-            Counter, "multidraft:round_seconds", "Seconds of rounds by part.", *MODEL, "drafter", "part"
-        )
-        self.prompt_tokens = self._make(Counter, "vllm:prompt_tokens", "Tokens of prompts.", *MODEL)
-        self.generation_tokens = self._make(Counter, "vllm:generation_tokens", "Tokens generated.", *MODEL)
-        self.finished = self._make(Counter, "vllm:request_success", "Ended texts.", *MODEL, "finished_reason")
-        self.scored = self._make(Counter, "multidraft:scored_rounds", "Rounds of texts with a known regret.", *MODEL)
-        self.best = self._make(
-            Counter, "multidraft:best_drafter_rounds", "Rounds that their best fixed drafter would have needed.", *MODEL
+        self.rounds = self._counter("multidraft:rounds", "Rounds by drafter.", "drafter")
+        self.seconds = self._counter("multidraft:round_seconds", "Seconds of rounds by part.", "drafter", "part")
+        self.prompt_tokens = self._counter("vllm:prompt_tokens", "Tokens of prompts.")
+        self.generation_tokens = self._counter("vllm:generation_tokens", "Tokens generated.")
+        self.finished = self._counter("vllm:request_success", "Ended texts.", "finished_reason")
+        self.scored = self._counter("multidraft:scored_rounds", "Rounds of texts with a known regret.")
+        self.best = self._counter(
+            "multidraft:best_drafter_rounds", "Rounds that their best fixed drafter would have needed."
         )
         self.queued = self._histogram("request_queue_time", "From the request to its first turn.")
         self.to_first = self._histogram("time_to_first_token", "From the request to the end of the first round.")
@@ -129,8 +124,8 @@ class Metrics(Collector):
     async def _answer(self, request: Request) -> Response:
         return Response(generate_latest(self.registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
-    def _make(self, kind: type[Metric], name: str, about: str, *labels: str) -> Metric:
-        return kind(name, about, labels, registry=self.registry)
+    def _counter(self, name: str, about: str, *labels: str) -> Counter:
+        return Counter(name, about, (*MODEL, *labels), registry=self.registry)
 
     def _histogram(self, name: str, about: str) -> Histogram:
         return Histogram(f"vllm:{name}_seconds", about, MODEL, buckets=BORDERS, registry=self.registry)
@@ -169,8 +164,8 @@ class Metrics(Collector):
         if followed.first is not None:
             self.to_first.labels(*model).observe(followed.first - asked)
             self.whole.labels(*model).observe(followed.last - asked)
-        if followed.first is not None and tokens > 1:
-            self.per_token.labels(*model).observe((followed.last - followed.first) / (tokens - 1))
+            if tokens > 1:
+                self.per_token.labels(*model).observe((followed.last - followed.first) / (tokens - 1))
         if run.scores.regret_rounds is not None:
             self.scored.labels(*model).inc(len(run.generation.rounds))
             self.best.labels(*model).inc(len(run.generation.rounds) - run.scores.regret_rounds)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from typing import Any
 
 from starlette.requests import Request
@@ -11,6 +10,7 @@ from starlette.routing import Route
 
 from multidraft.service.jobs import Job
 from multidraft.service.workbench import Workbench
+from multidraft.serving.guard import has_key
 
 
 class Operator:
@@ -33,8 +33,7 @@ class Operator:
 
     async def answer(self, request: Request) -> Response:
         """The jobs that were asked for; those that are deleted end after the round in progress."""
-        sent = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
-        if not secrets.compare_digest(sent.encode(), self._key.encode()):
+        if not has_key(request, self._key):
             said = "this needs the operator's key, sent as a bearer token"
             return JSONResponse({"detail": said}, 401, {"WWW-Authenticate": "Bearer"})
         id, visitor = request.path_params.get("id"), request.query_params.get("visitor")

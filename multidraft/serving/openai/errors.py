@@ -13,6 +13,16 @@ from drafters.errors import BusyError, ContextWindowError, PolicyError, PromptEr
 TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error", 500: "server_error"}
 """By status code; others from 500 on are a ``server_error`` too, others below an ``invalid_request_error``."""
 
+TOLD: tuple[tuple[type[UserError], int, str | None, str | None], ...] = (
+    (StoppingError, 503, None, "overloaded"),
+    (BusyError, 429, None, "rate_limit_exceeded"),
+    (ContextWindowError, 400, "prompt", "context_length_exceeded"),
+    (PromptError, 400, "prompt", None),
+    (PolicyError, 400, "policy", None),
+    (UserError, 400, None, None),
+)
+"""Status code, field and code of errors that users may read; the first kind that fits."""
+
 PATHS = "/v1/chat/completions, /v1/completions and /v1/models"
 
 ASTRAY = ("/chat/completions", "/completions", "/models")
@@ -42,15 +52,9 @@ class ApiError(Exception):
             return error
         if isinstance(error, HTTPException):
             return cls(error.status_code, error.detail)
-        if isinstance(error, StoppingError):
-            return cls(503, str(error), code="overloaded")
-        if isinstance(error, BusyError):
-            return cls(429, str(error), code="rate_limit_exceeded")
-        if isinstance(error, ContextWindowError):
-            return cls(400, str(error), "prompt", "context_length_exceeded")
-        kinds = {PromptError: "prompt", PolicyError: "policy"}
-        if isinstance(error, UserError):
-            return cls(400, str(error), next((param for kind, param in kinds.items() if isinstance(error, kind)), None))
+        for kind, status, param, code in TOLD:
+            if isinstance(error, kind):
+                return cls(status, str(error), param, code)
         return cls(500, "the server failed; see its log")
 
     def form(self) -> dict[str, Any]:

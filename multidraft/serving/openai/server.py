@@ -20,6 +20,7 @@ from drafters.errors import UserError
 from drafters.pool import Pool
 from multidraft.service.line import CALLER
 from multidraft.service.workbench import Workbench
+from multidraft.serving.guard import bearer, has_key
 from multidraft.serving.openai.answering import Answering, EventStream, unless_left
 from multidraft.serving.openai.answers import ChatForm, CompletionForm, Form
 from multidraft.serving.openai.errors import ASTRAY, ApiError, answer_astray, answer_error
@@ -29,6 +30,9 @@ log = logging.getLogger(__name__)
 
 CLOSED = 499
 """Status of an answer that nobody waits for."""
+
+
+NO_KEY = "this server asks for a key, sent as a bearer token"
 
 
 async def healthy(request: Request) -> Response:
@@ -63,7 +67,9 @@ class Server:
 
         async def guarded(request: Request) -> Response:
             try:
-                self._check_key(request.headers.get("Authorization", ""))
+                if self._key is not None and not has_key(request, self._key):
+                    said = "this key is not valid here" if bearer(request) else NO_KEY
+                    raise ApiError(401, said, code="invalid_api_key")
                 return await answer(request)
             except Exception as error:
                 if not isinstance(error, (ApiError, UserError, HTTPException)):
@@ -71,12 +77,6 @@ class Server:
                 return ApiError.of(error).response()
 
         return guarded
-
-    def _check_key(self, authorization: str) -> None:
-        sent = authorization.removeprefix("Bearer ").strip()
-        if self._key is not None and not secrets.compare_digest(sent.encode(), self._key.encode()):
-            said = "this key is not valid here" if sent else "this server asks for a key, sent as a bearer token"
-            raise ApiError(401, said, code="invalid_api_key")
 
     async def models(self, request: Request) -> Response:
         """The pool that is loaded, as the only model."""

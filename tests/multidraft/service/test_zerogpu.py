@@ -151,7 +151,7 @@ def test_rounds_stream_and_stop_keeps_what_is_there(
 def test_stop_while_measuring_and_before_the_gpu_is_given(
     bench: Workbench, pool: Pool, monkeypatch: pytest.MonkeyPatch, calls
 ) -> None:
-    slow_down(pool, monkeypatch, 0.1)
+    slow_down(pool, monkeypatch, 0.06)
     measuring, waiting = (bench.submit(Request(PROMPT, "ucb", params)) for params in (PARAMS, LONG))
     while measuring.measurement.phase != "measuring":
         time.sleep(0.01)
