@@ -222,15 +222,13 @@ def test_endpoints_are_documented_for_their_callers() -> None:
         assert len(names) > 4 and all(explained[name] for name in names)
 
 
-def test_the_types_of_results_are_documented(pool: Pool, store: Store) -> None:
-    described = build(pool, store).get_api_info()["named_endpoints"]
+def test_only_the_stable_endpoints_are_public_and_the_types_of_their_results_are_documented(
+    pool: Pool, store: Store
+) -> None:
+    page = build(pool, store)
+    described = page.get_api_info()["named_endpoints"]
+    assert set(described) == ENDPOINTS and page.analytics_enabled is False
     types = {name: described[name]["returns"][0]["type"] for name in ENDPOINTS}
     assert types["/generate"]["type"] == "object"
     assert types["/stream"]["properties"]["new_rounds"]["items"]["properties"]["drafted"] == {"type": "integer"}
     assert types["/policies"]["type"] == "array" and types["/batch"]["properties"]["rows"]["type"] == "array"
-
-
-def test_only_the_stable_endpoints_are_public(pool: Pool, store: Store) -> None:
-    page = build(pool, store)
-    assert set(page.get_api_info()["named_endpoints"]) == ENDPOINTS
-    assert page.analytics_enabled is False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 Args = tuple[Any, ...]
@@ -86,18 +86,20 @@ def draw_condition(rng: random.Random, one: str, many: str) -> Condition:
     ))  # fmt: skip
 
 
-def skipping(rng: random.Random, many: str, condition: Condition, one: str) -> tuple[Condition, tuple[str, ...], int]:
-    """Perhaps leave out the negative numbers too; also gives the lowest number to draw."""
+def draw_kept(rng: random.Random) -> tuple[str, str, Condition, tuple[str, ...], int]:
+    """Singular and plural of numbers, which of them count (perhaps no negative ones), what is said of that, and the
+    lowest number to draw."""
+    one, many = rng.choice(NOUNS)
+    condition = draw_condition(rng, one, many)
     if rng.random() < 0.6:
-        return condition, (), 1
-    both = Condition(condition.tag, condition.phrase, f"{one} >= 0 and {condition.code}")
-    return both, (f"Ignore negative {many}.",), -8
+        return one, many, condition, (), 1
+    both = replace(condition, code=f"{one} >= 0 and {condition.code}")
+    return one, many, both, (f"Ignore negative {many}.",), -8
 
 
 def total(rng: random.Random) -> Task:
     """Sum of some numbers, perhaps plus a bonus."""
-    one, many = rng.choice(NOUNS)
-    condition, extras, low = skipping(rng, many, draw_condition(rng, one, many), one)
+    one, many, condition, extras, low = draw_kept(rng)
     plus = rng.choice((None, "bonus", "extra", str(rng.randint(2, 20))))
     named = plus is not None and not plus.isdigit()
     loop = rng.random() < 0.6
@@ -120,8 +122,7 @@ def total(rng: random.Random) -> Task:
 
 def count(rng: random.Random) -> Task:
     """How many numbers pass a test."""
-    one, many = rng.choice(NOUNS)
-    condition, extras, low = skipping(rng, many, draw_condition(rng, one, many), one)
+    one, many, condition, extras, low = draw_kept(rng)
 
     return Task(
         f"{rng.choice(('count', 'number_of', 'how_many'))}_{condition.tag}_{many}", ((many, "list[int]"),), "int",
@@ -132,8 +133,7 @@ def count(rng: random.Random) -> Task:
 
 def collect(rng: random.Random) -> Task:
     """New list of some numbers, each changed."""
-    one, many = rng.choice(NOUNS)
-    condition, extras, low = skipping(rng, many, draw_condition(rng, one, many), one)
+    one, many, condition, extras, low = draw_kept(rng)
     n = rng.randint(2, 9)
     op, change = rng.choice((("+", f"plus {n}"), ("-", f"minus {n}"), ("*", f"times {n}"), ("", "")))
     code = f"{one} {op} {n}" if op else one
@@ -147,8 +147,7 @@ def collect(rng: random.Random) -> Task:
 
 def extreme(rng: random.Random) -> Task:
     """Largest or smallest of some numbers, with a default."""
-    one, many = rng.choice(NOUNS)
-    condition, extras, low = skipping(rng, many, draw_condition(rng, one, many), one)
+    one, many, condition, extras, low = draw_kept(rng)
     pick, adjective = rng.choice((("max", "largest"), ("min", "smallest")))
     default = rng.choice((0, -1))
 
@@ -215,8 +214,7 @@ def positions(rng: random.Random) -> Task:
 
 def first(rng: random.Random) -> Task:
     """First number that passes a test, or a default."""
-    one, many = rng.choice(NOUNS)
-    condition, extras, low = skipping(rng, many, draw_condition(rng, one, many), one)
+    one, many, condition, extras, low = draw_kept(rng)
 
     return Task(
         f"first_{condition.tag}_{one}", ((many, "list[int]"), ("default", "int")), "int",

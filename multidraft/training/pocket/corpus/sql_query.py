@@ -36,52 +36,52 @@ PROMPTS = [
 ]
 
 
+def rows(
+    table: Table, shown: tuple[list[str], str], *where: Condition, glue: str = "AND", order: tuple[str, str] = ("", "")
+) -> Query:
+    """The rows that pass the conditions, sorted as :func:`sorting` says; ``shown`` is of :meth:`Draw.show`."""
+    (select, words), (by, sorted_by) = shown, order
+    asked = f" {glue.lower()} ".join(condition.asked for condition in where)
+    question = f"{words} {asked}{', ' * bool(by)}{sorted_by}."
+    return Query(question, select, table.name, where=list(where), glue=glue, order=by)
+
+
 def compare_kind(d: Draw) -> Query:
     """Rows that pass one numeric comparison."""
-    select, words = d.show(d.one)
-    condition = d.compare(d.one)
-    return Query(f"{words} {condition.asked}.", select, d.one.name, where=[condition])
+    return rows(d.one, d.show(d.one), d.compare(d.one))
 
 
 def two_kind(d: Draw) -> Query:
     """Two conditions, both needed or either."""
-    select, words = d.show(d.one)
-    first, second, glue = d.equal(d.one), d.compare(d.one), d.rng.choice(["AND", "AND", "OR"])
-    return Query(
-        f"{words} {first.asked} {glue.lower()} {second.asked}.", select, d.one.name, where=[first, second], glue=glue
-    )
+    shown, first, second = d.show(d.one), d.equal(d.one), d.compare(d.one)
+    return rows(d.one, shown, first, second, glue=d.rng.choice(["AND", "AND", "OR"]))
 
 
 def between_kind(d: Draw) -> Query:
     """A number within a range."""
-    select, words = d.show(d.one)
-    column = d.rng.choice(d.one.numbers)
+    shown, column = d.show(d.one), d.rng.choice(d.one.numbers)
     low = draw_number(d.rng, column)
-    condition = d.span(d.one, column, low, low + d.rng.randint(5, 80))
-    return Query(f"{words} {condition.asked}.", select, d.one.name, where=[condition])
+    return rows(d.one, shown, d.span(d.one, column, low, low + d.rng.randint(5, 80)))
 
 
 def years_kind(d: Draw) -> Query:
     """A range of years, sorted by a number."""
-    select, words = d.show(d.one)
-    low, (order, asked) = d.rng.randint(1985, 2015), sorting(d, d.rng.choice(d.one.numbers))
-    condition = d.span(d.one, d.one.year, low, low + d.rng.randint(2, 9))
-    return Query(f"{words} {condition.asked}, {asked}.", select, d.one.name, where=[condition], order=order)
+    shown, low, order = d.show(d.one), d.rng.randint(1985, 2015), sorting(d, d.rng.choice(d.one.numbers))
+    return rows(d.one, shown, d.span(d.one, d.one.year, low, low + d.rng.randint(2, 9)), order=order)
 
 
 def sorting(d: Draw, column: str) -> tuple[str, str]:
     """An ORDER BY expression and its words."""
-    if d.rng.random() < 0.5:
-        return f"{column} DESC", d.rng.choice(["highest {} first", "sorted by {} in descending order"]).format(
-            spoken(column)
-        )
-    return f"{column} ASC", d.rng.choice(["lowest {} first", "sorted by {} in ascending order"]).format(spoken(column))
+    down = d.rng.random() < 0.5
+    first, order = ("highest", "descending") if down else ("lowest", "ascending")
+    asked = d.rng.choice([f"{first} {{}} first", f"sorted by {{}} in {order} order"])
+    return f"{column} {'DESC' if down else 'ASC'}", asked.format(spoken(column))
 
 
 def prefix_kind(d: Draw) -> Query:
     """Labels that start with given letters."""
     table = d.rng.choice(d.links)
-    select, words = d.show(table)
+    shown = d.show(table)
     start, label = d.rng.choice(PREFIXES) + d.rng.choice(["", "", *"aeilnrst"]), spoken(table.label)
     asked = d.rng.choice(["whose {} starts with {}", "with a {} beginning with {}", "where the {} starts with {}"])
     condition = Condition(
@@ -90,13 +90,12 @@ def prefix_kind(d: Draw) -> Query:
         asked.format(label, start),
         {f"{table.name}.{table.label}": [start]},
     )
-    return Query(f"{words} {condition.asked}.", select, table.name, where=[condition])
+    return rows(table, shown, condition)
 
 
 def in_kind(d: Draw) -> Query:
     """A text column within a list of values."""
-    select, words = d.show(d.one)
-    column = d.rng.choice(d.one.texts)
+    shown, column = d.show(d.one), d.rng.choice(d.one.texts)
     values = d.rng.sample(TEXT_VALUES[column], d.rng.choice([2, 3, 3]))
     listed = f"{', '.join(values[:-1])} or {values[-1]}"
     asked = d.rng.choice(["whose {} is {}", "where the {} is one of {}", "with {} in {}"])
@@ -107,14 +106,13 @@ def in_kind(d: Draw) -> Query:
         asked.format(spoken(column), listed),
         {f"{d.one.name}.{column}": values},
     )
-    return Query(f"{words} {condition.asked}.", select, d.one.name, where=[condition])
+    return rows(d.one, shown, condition)
 
 
 def exclude_kind(d: Draw) -> Query:
     """All rows but one value, sorted."""
-    select, words = d.show(d.one)
-    condition, (order, asked) = d.equal(d.one, negate=True), sorting(d, d.rng.choice(d.one.numbers))
-    return Query(f"{words} {condition.asked}, {asked}.", select, d.one.name, where=[condition], order=order)
+    shown, condition = d.show(d.one), d.equal(d.one, negate=True)
+    return rows(d.one, shown, condition, order=sorting(d, d.rng.choice(d.one.numbers)))
 
 
 def distinct_kind(d: Draw) -> Query:

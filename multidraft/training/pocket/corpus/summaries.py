@@ -49,22 +49,12 @@ def _capitalised(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def _event_sentence(rng: random.Random, event: str, place: str, time: str) -> str:
-    """The opening sentence, with place and time in one of the natural orders."""
-    return _capitalised(rng.choice(EVENT_ORDERS).format(event=event, place=place, time=time)) + "."
-
-
 def _report(rng: random.Random, event: str, asides: list[str], others: list[str]) -> str:
     """The sentences in varying order; only an aside may stand before the event, others may refer to it."""
     start = [asides.pop()] if rng.random() < 0.3 else []
     rest = others + asides
     rng.shuffle(rest)
     return " ".join([*start, event, *rest])
-
-
-def _two_people(rng: random.Random) -> list[str]:
-    firsts, lasts = rng.sample(FIRST_NAMES, 2), rng.sample(LAST_NAMES, 2)
-    return [f"{first} {last}" for first, last in zip(firsts, lasts, strict=True)]
 
 
 @register
@@ -83,7 +73,8 @@ class Summary(Verbatim):
             points = rng.sample(tuple(LABELS), rng.choice((4, 5, 5, 6, 6, 7)))
             if split_of(kind.title, event, figure, cause, step, place, *points) == split:
                 break
-        contact, bystander = _two_people(rng)
+        names = zip(rng.sample(FIRST_NAMES, 2), rng.sample(LAST_NAMES, 2), strict=True)
+        contact, bystander = map(" ".join, names)
         day, due = rng.sample(DAYS, 2)
         time = f"{day} {rng.choice(PARTS_OF_DAY)}"
         event = event.format(x=rng.choice(kind.things))
@@ -98,15 +89,10 @@ class Summary(Verbatim):
         }
         others = [contents[slot] for slot in ("figure", "cause", "step", "open")]
         others.append(rng.choice(CONTACTS).format(name=contact))
-        opening = _event_sentence(rng, event, place, time)
-        report = _report(rng, opening, self._asides(rng, kind, bystander), others)
-        return self._framed(rng, kind, report, points, contents)
-
-    @staticmethod
-    def _asides(rng: random.Random, kind: Kind, bystander: str) -> list[str]:
-        """One or two sentences that belong in no summary."""
-        chosen = rng.sample((*kind.asides, *BYSTANDERS), rng.randint(1, 2))
-        return [aside.format(m=rng.randint(3, 40), name=bystander) for aside in chosen]
+        opening = _capitalised(rng.choice(EVENT_ORDERS).format(event=event, place=place, time=time)) + "."
+        asides = rng.sample((*kind.asides, *BYSTANDERS), rng.randint(1, 2))  # of them no summary tells
+        asides = [aside.format(m=rng.randint(3, 40), name=bystander) for aside in asides]
+        return self._framed(rng, kind, _report(rng, opening, asides, others), points, contents)
 
     def _framed(
         self, rng: random.Random, kind: Kind, report: str, points: list[str], contents: dict[str, str]
