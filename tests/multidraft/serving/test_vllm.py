@@ -248,7 +248,7 @@ def recorded(proposer):
 
 def test_memory_of_long_texts_stays_within_what_it_may_take(make, loaded_pool, tmp_path, monkeypatch):
     prompts = tiny.prompts(6, seed=3, shortest=3, longest=5)
-    texts = [(prompt, tiny.greedy(loaded_pool.target.model, prompt, 50)) for prompt in prompts]
+    texts = [(prompt, tiny.greedy(loaded_pool.target.model, prompt, 40)) for prompt in prompts]
     monkeypatch.setattr(vllm, "ROOM", 4)
     whole = make()
     need = drafters_bytes(whole.pool.card, Path(os.environ["MULTIDRAFT_POOL"]), "cpu", tiny.WINDOW)
@@ -256,7 +256,7 @@ def test_memory_of_long_texts_stays_within_what_it_may_take(make, loaded_pool, t
     monkeypatch.setenv("MULTIDRAFT_DB", str(tmp_path / "runs.db"))
     proposer = make("round-robin")
     caches, engine, most = proposer.pool.caches, Engine(proposer, texts), 0
-    while any(done < 50 for done in engine.done):
+    while any(done < 40 for done in engine.done):
         engine.step(range(6))
         drafted = [request for request in proposer._waiting() if request.stream is not None]
         most = max(most, len(drafted))
@@ -267,7 +267,7 @@ def test_memory_of_long_texts_stays_within_what_it_may_take(make, loaded_pool, t
     runs = recorded(proposer)
     proposer.store.close()
     cut = [run for run in runs if run.generation.error == vllm.NO_ROOM]
-    whole = [run for run in runs if len(run.generation.token_ids) == 50]
+    whole = [run for run in runs if len(run.generation.token_ids) == 40]
     assert cut and whole and len(cut) + len(whole) == len(runs)
     assert {run.generation.status for run in cut} == {"cancelled"}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 import httpx
 import pytest
@@ -20,28 +21,27 @@ from tests.ports import free_port
 Serve = Callable[..., str]
 
 
+@contextmanager
+def served(workbench: Workbench, key: str | None = None) -> Iterator[str]:
+    """The servers, at this address."""
+    routes = [*Server(workbench, key).routes(), Metrics(workbench).route(), Route("/health", healthy)]
+    port = free_port()
+    server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), port=port, log_level="error", lifespan="off"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+        time.sleep(0.005)
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = server.force_exit = True
+    thread.join()
+
+
 @pytest.fixture
 def serve(workbench: Workbench) -> Iterator[Serve]:
     """Starts the servers; returns their address."""
-    running: list[tuple[uvicorn.Server, threading.Thread]] = []
-
-    def serve(key: str | None = None) -> str:
-        routes = [*Server(workbench, key).routes(), Metrics(workbench).route(), Route("/health", healthy)]
-        port = free_port()
-        config = uvicorn.Config(Starlette(routes=routes), port=port, log_level="error", lifespan="off")
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        running.append((server, thread))
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.005)
-        return f"http://127.0.0.1:{port}"
-
-    yield serve
-    for server, thread in running:
-        server.should_exit = server.force_exit = True
-        thread.join()
+    with ExitStack() as stack:
+        yield lambda key=None: stack.enter_context(served(workbench, key))
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,26 @@ import yaml
 
 from drafters.errors import PromptError
 from drafters.pool import Pool, load_pool
+from multidraft.service.workbench import Workbench
 from multidraft.serving.openai.answers import released
 from multidraft.serving.openai.errors import ApiError
 from multidraft.serving.openai.requests import ChatAsked, CompletionAsked, read
+from storage.store import Store
+from tests.multidraft.serving.openai.conftest import served
 
 TEMPLATE = (
     "{% for m in messages %}{{ {'user': 'a', 'assistant': 'b', 'system': 'c'}[m.role] }}{{ m.content }}{% endfor %}i"
 )
+
+
+@pytest.fixture(scope="module")
+def http(pool_card: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A client of servers that all these tests share: none of them decodes anything."""
+    with Store(tmp_path_factory.mktemp("requests") / "runs.db") as store:
+        workbench = Workbench(load_pool(pool_card), store)
+        with served(workbench) as address, httpx.Client(base_url=address, timeout=60) as client:
+            yield client
+        workbench.close()
 
 
 @pytest.mark.parametrize(
