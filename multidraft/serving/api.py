@@ -255,8 +255,8 @@ class Api:
             length = self.workbench.pool.draft_length if draft_length is None else draft_length
             params = make_params(max_new_tokens, 0.0, 1.0, 0, length)
             seed, at_once = whole_number("seed", seed), whole_number("texts at once", texts_at_once)
-            known = {"texts_at_once": at_once, "learn": _truth("learn", learn)}
-            job = BatchJob(self.workbench, items, specs, params, seed, "api", **known)  # type: ignore[arg-type]
+            learn = _truth("learn", learn)
+            job = BatchJob(self.workbench, items, specs, params, seed, "api", texts_at_once=at_once, learn=learn)
             batch = self.workbench.jobs.submit(job)
         except UserError as error:
             raise gr.Error(str(error), print_exception=False) from None

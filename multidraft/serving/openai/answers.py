@@ -46,6 +46,7 @@ class Growing:
         prompt: what of it the answer repeats first.
         echoed: its log-probabilities.
         stops: texts that end it and are not part of the answer.
+        tokens: how many it has so far, those of the prompt apart.
         offset: characters of the tokens told with their log-probabilities.
         ended: whether all of it has been told.
     """
@@ -56,17 +57,12 @@ class Growing:
     prompt: str = ""
     echoed: list[TokenLogprob] = field(default_factory=list)
     stops: Sequence[str] = ()
+    tokens: int = 0
     _rounds: int = -1
-    _told: int = 0
     _text: str = ""
     _out: int = 0
     offset: int = 0
     ended: bool = False
-
-    @property
-    def tokens(self) -> int:
-        """How many it has so far, those of the prompt apart."""
-        return self._told
 
     def leave(self) -> None:
         """Nobody waits for it any more."""
@@ -100,8 +96,8 @@ class Growing:
         elif status == "cancelled":
             raise ended_early(job)
         self._rounds += len(rounds)
-        told, self._told = self._told, self._told + sum(r.emitted for r in rounds)
-        news.logprobs += job.measurement.decoding.logprobs[told : self._told]
+        told, self.tokens = self.tokens, self.tokens + sum(r.emitted for r in rounds)
+        news.logprobs += job.measurement.decoding.logprobs[told : self.tokens]
         self._text += "".join(r.text for r in rounds)
         out = released(self._text, self.stops, ended=news.reason is not None)
         news.text += self._text[self._out : out]
