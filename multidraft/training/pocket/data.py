@@ -30,7 +30,6 @@ CHAT_TEMPLATE = (
     "{% endfor %}"
     f"{{% if add_generation_prompt %}}{ASSISTANT}{{% endif %}}"
 )
-
 """What the system says stands before the question, as this project's own server puts it."""
 
 JSON = JsonRecords()

@@ -26,14 +26,14 @@ MATCH_SCORE = 10.0
 
 
 @torch.no_grad()
-def plant_copying(model: LlamaForCausalLM, seed: int = 0) -> None:
+def plant_copying(model: LlamaForCausalLM) -> None:
     """Overwrite the embeddings, head 0 of layer 0 and head 0 of layer 1 with an induction circuit.
 
     All embeddings share one constant coordinate. Tied to the output head it shifts all logits alike, so it
     costs nothing; queries and keys made of it alone score by distance only, which makes a head that always
     looks one position back.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     config = model.config
     width, size = config.hidden_size, config.hidden_size // config.num_attention_heads
     half = size // 2

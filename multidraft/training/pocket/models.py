@@ -192,11 +192,10 @@ def score_target(
     target: LlamaForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
     per_family: int,
-    seed: int = 20,
     max_new_tokens: int = 480,
 ) -> dict[str, list[tuple[Example, str]]]:
     """Ask ``per_family`` held-out prompts of each family, greedily, and check every answer exactly; the wrong ones."""
-    rng, found = random.Random(seed), {}
+    rng, found = random.Random(20), {}
     for name, family in FAMILIES.items():
         wrong = found[name] = list[tuple[Example, str]]()
         for first in range(0, per_family, 50):
