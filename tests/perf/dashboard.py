@@ -36,7 +36,7 @@ def view_milliseconds(store: Store) -> Iterator[tuple[str, float, float]]:
     middle = queries.count(store.path) // dashboard_views.PAGE // 2
     views: dict[str, Callable[[], Any]] = {"filters and ranking": lambda: dashboard.refreshed(opened, {}, *everything)}
     for chart in dashboard.places:
-        views[chart.title] = lambda chart=chart: dashboard.chart(chart, *everything)  # type: ignore[misc]
+        views[chart.title] = lambda chart=chart: dashboard.charts([chart], *everything)  # type: ignore[misc]
     views |= {
         "list, first page": lambda: dashboard.run_list(0, *everything),
         "list, middle page": lambda: dashboard.run_list(middle, *everything),

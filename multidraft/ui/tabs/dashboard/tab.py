@@ -161,8 +161,11 @@ class Dashboard:
         )
         shown.then(None, self.filters, None, js=_KEEP_FILTERS, **PRIVATE)
         shown = shown.then(partial(self.run_list, 0), self.filters, self.list, **LAST)
-        for chart, places in self.places.items():
-            shown = shown.then(partial(self.chart, chart), self.filters, places, **LAST)
+        # A section at a time: its first charts are there soon, and each event takes the browser a while.
+        for _, group in groupby(CHARTS, key=lambda chart: chart.section):
+            charts = list(group)
+            places = [place for chart in charts for place in self.places[chart]]
+            shown = shown.then(partial(self.charts, charts), self.filters, places, **LAST)
         self.restrict.click(
             self.restricted, [self.usual, self.narrowed, *self.filters], [*choices, self.narrowed], **HIDDEN
         )
@@ -294,14 +297,14 @@ class Dashboard:
             return
         yield from watched(self.work, TextFilter(chosen))
 
-    def chart(self, chart: Chart, *values: Any) -> Updates:
-        """A chart, and its figures as a table; left as it is where the overview has said why there is nothing."""
-        place = self.places[chart]
+    def charts(self, charts: Sequence[Chart], *values: Any) -> Updates:
+        """Charts, and their figures as tables; left as they are where the overview has said why there is nothing."""
         with suppress(StorageError, UserError):
             path, chosen = self.path, self._filter(values)
             if not views.ranked(path, chosen).summary.empty:
-                return dict(zip(place, views.drawn(path, chosen, chart), strict=False))
-        return {place[0]: gr.skip()}
+                drawn = ((self.places[chart], views.drawn(path, chosen, chart)) for chart in charts)
+                return {place: part for places, parts in drawn for place, part in zip(places, parts, strict=False)}
+        return {self.places[charts[0]][0]: gr.skip()}
 
     def run_list(self, page: int, *values: Any) -> Updates:
         """A page of the list of runs, the line that says which, the buttons that turn it, and its number."""

@@ -67,7 +67,7 @@ def named(dashboard: Dashboard, updates: dict[Any, Any]) -> dict[str, Any]:
 def drawn(dashboard: Dashboard, name: str, values: list[Any] = ALL) -> list[Any]:
     """What a chart's places show."""
     (found,) = [chart for chart in dashboard.places if chart.name == name]
-    return list(dashboard.chart(found, *values).values())
+    return list(dashboard.charts([found], *values).values())
 
 
 def controls_of(dashboard: Dashboard, updates: dict[Any, Any]) -> list[Any]:
