@@ -24,14 +24,13 @@ from multidraft.bench.verdict_tables import tables
 from multidraft.commands.options import split_specs, split_tasks
 from multidraft.policies import check_specs
 from multidraft.replay.advice import NEWEST, Advice, advise, candidates, most_replays
-from multidraft.replay.machine_costs import MachineCosts
 from multidraft.replay.recorded import (
     memory_of,
     of_newest_bench,
     of_usual_setting,
     recorded_texts,
     route_of,
-    with_costs,
+    texts_with_costs,
 )
 from storage.filters import Filter
 from storage.texts import TextFilter
@@ -77,7 +76,7 @@ def _of_history(options: argparse.Namespace) -> Advice:
     chosen = TextFilter(runs_of, suite=options.suite, newest=options.newest)
     found = recorded_texts(options.db, chosen)
     runs = of_usual_setting(of_newest_bench(found))
-    texts = [text for text in with_costs(runs, MachineCosts(options.db)) if text]
+    texts = texts_with_costs(runs, options.db)
     drafters, made_on = runs[0].generation.drafters, runs[0].conditions
     pool = options.pool or made_on.pool
     known = options.pool or is_bundled(pool)

@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     """Replay policies on the texts of recorded greedy runs: exact rounds, times from the costs measured in them."""
     specs = replay_policies(options)
     batches = (options.batch,) if options.batch else ()
-    runs = list(recorded_runs(options.db, TextFilter(Filter(experiments=batches), id=options.run_id)))
+    runs = recorded_runs(options.db, TextFilter(Filter(experiments=batches), id=options.run_id))
 
     @cache
     def route(pool: str, drafters: tuple[str, ...]) -> Route | None:

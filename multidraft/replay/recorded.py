@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -188,20 +188,25 @@ def of_usual_setting(runs: Sequence[Run]) -> list[Run]:
     return [run for run in runs if setting(run) == usual]
 
 
-def recorded_runs(path: Path, filter: TextFilter = ALL_TEXTS) -> Iterator[Recorded]:
+def recorded_runs(path: Path, filter: TextFilter = ALL_TEXTS) -> list[Recorded]:
     """The texts of a history that can be replayed, newest first, with their costs.
 
     Raises:
         UserError: as :func:`recorded_texts`.
     """
-    yield from (text for text in with_costs(recorded_texts(path, filter), MachineCosts(path)) if text)
+    return texts_with_costs(recorded_texts(path, filter), path)
 
 
-def with_costs(rows: Sequence[Run], costs: MachineCosts) -> Iterator[Recorded | None]:
-    """Recorded texts with their costs, and ``None`` for every step of reading these."""
-    for row in rows:
-        yield from costs.read(row)
-        yield Recorded(row, costs.costs(row))
+def texts_with_costs(runs: Iterable[Run], path: Path) -> list[Recorded]:
+    """Runs with the costs that the history at ``path`` tells of their machines."""
+    return [text for text in with_costs(runs, MachineCosts(path)) if text]
+
+
+def with_costs(runs: Iterable[Run], costs: MachineCosts) -> Iterator[Recorded | None]:
+    """Runs with their costs, and ``None`` for every step of reading these."""
+    for run in runs:
+        yield from costs.read(run)
+        yield Recorded(run, costs.costs(run))
 
 
 def recorded_texts(path: Path, filter: TextFilter = ALL_TEXTS) -> list[Run]:

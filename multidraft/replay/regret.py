@@ -54,7 +54,7 @@ def fixed_walk(
         length: draft length asked for; ``None`` for as much as is accepted.
         max_new_tokens: most tokens that the output could have had, which cuts the last drafts; its length by default.
     """
-    rounds, position, row = list[FixedRound](), 0, [int(count) for count in accepted]
+    rounds, position, row = list[FixedRound](), 0, np.asarray(accepted).tolist()
     limit = len(row) if max_new_tokens is None else max_new_tokens
     while position < len(row):
         room = limit - position - 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import lzma
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -20,6 +21,18 @@ from storage.store import Store
 from tests import runs, tiny
 
 MakeRound = Callable[..., Round]
+RECORDED = Path(__file__).parent / "replay" / "data" / "pocket-bench.db.xz"
+"""The runs of ``python -m multidraft bench pocket --limit 21 --max-new-tokens 256 --policies
+ucb:reward=be,ucbspec,normal-hedge,rate-hedge,fixed:general,router --start both --db runs.db``, recorded on a quiet
+machine, less the autoregressive ones."""
+
+
+@pytest.fixture(scope="session")
+def bench_db(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bench of the pocket pool."""
+    path = tmp_path_factory.mktemp("bench") / "runs.db"
+    path.write_bytes(lzma.decompress(RECORDED.read_bytes()))
+    return path
 
 
 @pytest.fixture

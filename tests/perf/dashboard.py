@@ -16,6 +16,7 @@ from typing import Any
 import gradio as gr
 import plotly.graph_objects as go
 
+from multidraft.bench.table import markdown
 from multidraft.ui.tabs.dashboard import views as dashboard_views
 from multidraft.ui.tabs.dashboard.filters import Chosen
 from multidraft.ui.tabs.dashboard.tab import Dashboard
@@ -81,9 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(json.dumps({"runs": options.runs, "bytes": size, "milliseconds": times}))
         return
     print(f"{options.runs:,} runs of about {options.rounds} rounds: {size / 1e6:,.0f} MB, written in {seconds:.0f} s\n")
-    print("| view | ms | again, ms |\n|---|---|---|")
-    for name, first, again in views:
-        print(f"| {name} | {first:.0f} | {again:.0f} |")
+    rows = ((name, f"{first:.0f}", f"{again:.0f}") for name, first, again in views)
+    print(markdown(["view", "ms", "again, ms"], rows))
 
 
 if __name__ == "__main__":

@@ -30,8 +30,7 @@ from drafters.line import Line
 from multidraft.bench.table import markdown
 from multidraft.policies import NO_DRAFTER, POLICIES, Context, Feedback, rate_hedge
 from multidraft.policies.rate_hedge import RateHedge
-from multidraft.replay.machine_costs import MachineCosts
-from multidraft.replay.recorded import Recorded, of_newest_bench, recorded_texts, route_of, with_costs
+from multidraft.replay.recorded import Recorded, of_newest_bench, recorded_texts, route_of, texts_with_costs
 
 FACTORS = (1.5, 2.5, 4.0)
 STARTS = ("router", "cold")
@@ -150,7 +149,7 @@ def disturbances(
 
 def main(path: Path, every: int) -> None:
     """Print both tables."""
-    texts = [text for text in with_costs(of_newest_bench(recorded_texts(path)), MachineCosts(path)) if text]
+    texts = texts_with_costs(of_newest_bench(recorded_texts(path)), path)
     card, _ = load_card(texts[0].run.conditions.pool)
     shapes = [entry.kind if entry.kind == "lm" else entry.name for entry in card.drafters]
     usual = np.array([measure(texts, f"rate-hedge:start={start}") for start in STARTS])

@@ -22,6 +22,7 @@ from drafters.kinds.rest import DatastoreDrafter
 from drafters.kinds.suffix import SuffixDrafter
 from drafters.retrieval.datastore import END, Datastore, tokenizer_fingerprint
 from drafters.sampling import SamplingParams
+from multidraft.bench.table import markdown
 from multidraft.commands.options import add_pool
 
 CONTEXT, DRAFTS = 100_000, 500
@@ -59,13 +60,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     context = store.tokens[store.tokens != END][:CONTEXT].tolist()
     if len(context) < 2 * DRAFTS:
         parser.error(f"{options.store} has {len(context):,} tokens; {2 * DRAFTS:,} are needed")
-    print("| drafter | context or datastore | draft | median µs | 99th percentile µs |\n|---|---|---|---|---|")
+    rows = []
     for nodes in (None, 16):
         shape = "chain" if nodes is None else f"tree of {nodes}"
         suffix, rest = SuffixDrafter("suffix", nodes), DatastoreDrafter("rest", store, nodes)
         for drafter, size in ((suffix, len(context)), (rest, len(store.tokens))):
             middle, high = microseconds_per_draft(drafter, context)
-            print(f"| {drafter.name} | {size:,} tokens | {shape} | {middle:.0f} | {high:.0f} |")
+            rows.append((drafter.name, f"{size:,} tokens", shape, f"{middle:.0f}", f"{high:.0f}"))
+    print(markdown(["drafter", "context or datastore", "draft", "median µs", "99th percentile µs"], rows))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import numpy as np
 
 from drafters.costs import CostMeter, Costs
 from multidraft.bench.simulate import draw_table
+from multidraft.bench.table import markdown
 from multidraft.policies import NO_DRAFTER, POLICIES, Context, Feedback, make_policy
 from multidraft.replay.recorded import without_divergence
 from multidraft.replay.walk import replay
@@ -104,9 +105,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.json:
         print(json.dumps({name: {"microseconds": us, "replay_milliseconds": ms} for name, (us, ms) in times.items()}))
         return
-    print("| policy | µs per round | ms to replay 500 tokens |\n|---|---|---|")
-    for name, (microseconds, milliseconds) in times.items():
-        print(f"| {name} | {microseconds:.0f} | {milliseconds:.1f} |")
+    rows = ((name, f"{us:.0f}", f"{ms:.1f}") for name, (us, ms) in times.items())
+    print(markdown(["policy", "µs per round", "ms to replay 500 tokens"], rows))
 
 
 if __name__ == "__main__":

@@ -16,13 +16,15 @@ import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from drafters.costs import Costs
 from drafters.errors import PolicyError
-from multidraft.replay.machine_costs import MachineCosts, with_unread
-from multidraft.replay.recorded import Recorded, is_estimate, route_of
+from multidraft.bench.table import markdown
+from multidraft.replay.machine_costs import with_unread
+from multidraft.replay.recorded import Recorded, Route, is_estimate, route_of, texts_with_costs
 from storage import queries
 
 FIXED, OTHERS = 0.05, 0.07
@@ -44,18 +46,17 @@ class Line:
 def measure(path: Path) -> dict[tuple[str, str], Line]:
     """The sums of every pool and policy of a database."""
     lines: dict[tuple[str, str], Line] = defaultdict(Line)
-    costs = MachineCosts(path)
-    for id in queries.listed(path, limit=100_000)["id"].tolist():
-        run = queries.run(path, int(id))
-        if run is None or run.scores.acceptance is None:  # sampled, without drafters, or not finished
-            continue
-        for _ in costs.read(run):
-            pass
-        _add(lines[run.conditions.pool, run.generation.policy], path, Recorded(run, costs.costs(run)))
+    runs = (queries.run(path, int(id)) for id in queries.listed(path, limit=100_000)["id"].tolist())
+    # The others were sampled, decoded without drafters, or did not finish.
+    scored = [run for run in runs if run is not None and run.scores.acceptance is not None]
+    route = cache(route_of)
+    for text in texts_with_costs(scored, path):
+        pool = text.run.conditions.pool
+        _add(lines[pool, text.run.generation.policy], path, text, route(pool, text.drafters))
     return lines
 
 
-def _add(line: Line, path: Path, recorded: Recorded) -> None:
+def _add(line: Line, path: Path, recorded: Recorded, route: Route | None) -> None:
     run = recorded.run
     generation = run.generation
     line.runs += 1
@@ -63,7 +64,7 @@ def _add(line: Line, path: Path, recorded: Recorded) -> None:
     line.measured += generation.seconds
     line.priced += priced(queries.timed_rounds(path, [run.id or 0]), recorded.costs, len(recorded.drafters))
     try:
-        played = recorded.replay(generation.policy, route_of(run.conditions.pool, recorded.drafters))
+        played = recorded.replay(generation.policy, route)
     except PolicyError:  # it learns from what a text does not hold
         return
     line.replayed += played.seconds or 0.0
@@ -84,17 +85,15 @@ def priced(rounds: Sequence[Mapping[str, Any]], costs: Costs, drafters: int) -> 
 
 def main(path: Path) -> int:
     """Print the table; the exit status."""
-    failed = False
-    print("| pool | policy | runs | tokens/s | priced | replayed | same rounds |\n|---|---|---|---|---|---|---|")
+    failed, rows = False, []
     for (pool, policy), line in sorted(measure(path).items()):
         off = line.priced / line.measured - 1
         replayed = f"{line.replayed / line.measured - 1:+.1%}" if line.replayed else "–"
-        print(
-            f"| {pool} | {policy} | {line.runs} | {line.tokens / line.measured:.0f} | {off:+.1%} | {replayed} "
-            f"| {line.same} |"
-        )
+        rate = f"{line.tokens / line.measured:.0f}"
+        rows.append((pool, policy, str(line.runs), rate, f"{off:+.1%}", replayed, str(line.same)))
         failed |= abs(off) > (FIXED if policy.startswith("fixed") else OTHERS)
         failed |= bool(line.replayed) and not is_estimate(policy) and line.same < line.runs
+    print(markdown(["pool", "policy", "runs", "tokens/s", "priced", "replayed", "same rounds"], rows))
     return int(failed)
 
 

@@ -18,8 +18,7 @@ from pathlib import Path
 from drafters import traffic
 from multidraft.bench.table import markdown
 from multidraft.policies import likeness, pair_costs, rate_hedge
-from multidraft.replay.machine_costs import MachineCosts
-from multidraft.replay.recorded import Recorded, Route, of_newest_bench, recorded_texts, route_of, with_costs
+from multidraft.replay.recorded import Recorded, Route, of_newest_bench, recorded_texts, route_of, texts_with_costs
 from multidraft.replay.stream import as_traffic
 from storage.figures import ratio_of_totals
 from tests.runs import result_of
@@ -70,8 +69,7 @@ def seconds(texts: list[Recorded], route: Route | None, settings: str = "") -> d
 
 def main(path: Path, names: Sequence[str] = (), *, router: bool = False) -> None:
     """Print the table."""
-    rows = of_newest_bench(recorded_texts(path))[::-1]
-    texts = [text for text in with_costs(rows, MachineCosts(path)) if text]
+    texts = texts_with_costs(of_newest_bench(recorded_texts(path))[::-1], path)
     route = route_of(texts[0].run.conditions.pool, texts[0].drafters) if router else None
     usual, found = seconds(texts, route), dict[str, dict[str, list[float]]]()
     for name in names or [*SETTINGS, *CONSTANTS]:

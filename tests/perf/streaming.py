@@ -26,6 +26,7 @@ from drafters.errors import UserError
 from drafters.hardware import describe
 from drafters.pool import Pool
 from multidraft.bench.measure import Request
+from multidraft.bench.table import markdown
 from multidraft.commands.options import add_decoding, add_pool, load_pool, sampling_params
 from multidraft.service.workbench import RunJob, Workbench
 from multidraft.ui.app import serve
@@ -221,14 +222,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         figures = {**asdict(measured), "cost": measured.cost, "interval": measured.interval}
         print(json.dumps({**figures, "hardware": describe(pool.device)}))
         return
-    print("| run | tokens/s alone | tokens/s watched | ratio | CPU s alone | CPU s watched | first paint s |")
-    print("|---|---|---|---|---|---|---|")
+    rows = []
     columns = (measured.alone, measured.watched, measured.cpu_alone, measured.cpu_watched)
     for n, (alone, watched, *cpu) in enumerate(zip(*columns, strict=True)):
         paint = f"{measured.paints[n // options.pairs]:.2f}" if n % options.pairs == 0 else ""
-        print(
-            f"| {n + 1} | {alone:.1f} | {watched:.1f} | {watched / alone:.3f} | {cpu[0]:.2f} | {cpu[1]:.2f} | {paint} |"
-        )
+        ratio = f"{watched / alone:.3f}"
+        rows.append((str(n + 1), f"{alone:.1f}", f"{watched:.1f}", ratio, *(f"{each:.2f}" for each in cpu), paint))
+    heads = ["run", "tokens/s alone", "tokens/s watched", "ratio", "CPU s alone", "CPU s watched", "first paint s"]
+    print(markdown(heads, rows))
     spread = "" if measured.interval is None else " ({:.1%} to {:.1%})".format(*measured.interval)
     more_cpu = median(w / a for a, w in zip(measured.cpu_alone, measured.cpu_watched, strict=True)) - 1
     print(

@@ -21,6 +21,7 @@ from multidraft.ui.tabs.dashboard.views import CHARTS
 from storage import queries, ranking
 from tests.browser.find_chromium import HINT, find_chromium
 from tests.browser.test_endpoints import elsewhere
+from tests.multidraft.conftest import RECORDED
 from tests.perf import (
     commits,
     dashboard,
@@ -49,6 +50,7 @@ def test_policies(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_forwards(pool_card: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forwards, "CACHED", 4)
+    monkeypatch.setattr(forwards, "REPEATS", 2)
     forwards.main(["--pool", str(pool_card), "--drafter", "near", "--prompt", "abc abd"])
     printed = capsys.readouterr().out
     assert printed.count("| ONNX Runtime |") == 2 and "| fixed:near |" in printed
@@ -71,8 +73,9 @@ def test_disturbed(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypat
     for holder, name, values in disturbed.CONSTANTS:
         assert getattr(holder, name) not in values
     path = tmp_path / "bench.db"
-    path.write_bytes(lzma.decompress(Path("tests/multidraft/replay/data/pocket-bench.db.xz").read_bytes()))
+    path.write_bytes(lzma.decompress(RECORDED.read_bytes()))
     monkeypatch.setattr(disturbed, "FACTORS", (4.0,))
+    monkeypatch.setattr(disturbed, "DISTURBED", ("drafts, long ones too",))
     monkeypatch.setattr(disturbed, "CONSTANTS", ())
     disturbed.main(path, 30)
     assert capsys.readouterr().out.count("| drafts, long ones too | 4 |") == 1
@@ -101,7 +104,8 @@ def test_retrieval() -> None:
     assert set(found) > {"`pld`", "`suffix`", "`suffix`, past answers"}
 
 
-def test_student(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_student(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(student, "MIXED", ("rate-hedge",))
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text("\n".join(json.dumps({"question": f"How much is {n} and 3?"}) for n in range(4)))
     student.main([str(prompts), "--old", "2", "--block", "2", "--max-new-tokens", "6"])
@@ -109,7 +113,8 @@ def test_student(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert printed.count("not learning:") == 2 and "old tasks after" in printed and "of them training" in printed
 
 
-def test_a_live_stream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_live_stream(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traffic_stream, "MOST_TOKENS", 32)
     traffic_stream.write_prompts(prompts := tmp_path / "stream.jsonl", 2)
     traffic_stream.live(prompts, path := tmp_path / "live.db", "pocket")
     assert "÷ from the router, second half: decode " in capsys.readouterr().out

@@ -39,6 +39,7 @@ from tests.runs import result_of
 TRAFFIC, COLD, ROUTER = (f"rate-hedge:start={start}" for start in ("traffic", "cold", "router"))
 PAPERS = ("ucb:reward=be", "ucbspec", "exp3spec", "normal-hedge:start=cold")
 TOPICS = ("math", "sql", "translation", "json")
+MOST_TOKENS = 256
 
 
 def write_prompts(path: Path, count: int, seed: int = 2026) -> None:
@@ -67,7 +68,7 @@ def live(prompts: Path, path: Path, pool: str, fixed: str = "fixed:general") -> 
     specs = ["rate-hedge", COLD, ROUTER, fixed]  # the first from the traffic, as is its default
     given = ["bench", str(prompts), "--pool", pool, "--stream", "--policies", ",".join(specs), "--db", str(path)]
     with patch.object(bench, "new_traffic", lambda pool: traffic_with(len(pool.drafters), pool.draft_length, None)):
-        assert main([*given, "--max-new-tokens", "256"]) == 0
+        assert main([*given, "--max-new-tokens", str(MOST_TOKENS)]) == 0
     rows = [Row.recorded(values) for values in experiments.figures(path, Filter())]
     ran = {spec: [row for row in rows if row.policy == spec] for spec in specs}
     count = len(ran[specs[0]])
@@ -85,7 +86,7 @@ def live(prompts: Path, path: Path, pool: str, fixed: str = "fixed:general") -> 
 
 
 def report(path: Path) -> None:
-    texts = list(recorded_runs(path))[::-1]
+    texts = recorded_runs(path)[::-1]
     texts = [text for text in texts if text.run.conditions == texts[-1].run.conditions]
     fixed = [f"fixed:{name}" for name in texts[0].drafters]
     found = played(texts, [TRAFFIC, COLD, ROUTER, *PAPERS, *fixed])

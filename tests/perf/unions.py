@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("history", type=Path)
     parser.add_argument("unions", nargs="+", help="A+B:n; those joined by commas are tried together")
     options = parser.parse_args(arguments)
-    texts = list(recorded_runs(options.history))[::-1]
+    texts = recorded_runs(options.history)[::-1]
     texts = [text for text in texts if text.run.conditions == texts[-1].run.conditions]
     tokens, drafters = sum(text.tokens for text in texts), len(texts[0].drafters)
     usual, rows = result_of(as_traffic(texts, SPECS)), list[Sequence[str]]()

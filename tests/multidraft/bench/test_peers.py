@@ -23,15 +23,16 @@ PARAMS = SamplingParams(24, draft_length=4)
 POLICIES = ["autoregressive", "fixed:near"]
 
 
-@pytest.fixture
-def beside(pool):
-    """The runs of all peers on three prompts, in the order in which they were made."""
+@pytest.fixture(scope="module")
+def beside(loaded_pool):
+    """The runs of all peers on three prompts, in the order in which they were made; no token stops them."""
     items = [SuiteItem(str(i), text, "") for i, text in enumerate(tiny.texts(3, 5, 3))]
     runs: list[PeerRun] = []
-    peers = peers_for(pool, PARAMS.draft_length)
-    entries = list(
-        beside_peers(SuiteRun(pool, items, ["autoregressive", *POLICIES], PARAMS).all(), pool, peers, PARAMS, runs)
-    )
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(loaded_pool, "stop_ids", frozenset())
+        ours = SuiteRun(loaded_pool, items, POLICIES, PARAMS).all()
+        peers = peers_for(loaded_pool, PARAMS.draft_length)
+        entries = list(beside_peers(ours, loaded_pool, peers, PARAMS, runs))
     assert [(e.item.id, e.policy) for e in entries] == [(item.id, policy) for item in items for policy in POLICIES]
     return runs
 

@@ -1,24 +1,15 @@
 """``advise``: a verdict on a history and on a report; one clear line on bad input."""
 
 import json
-import lzma
 
 import pytest
 
 from multidraft.__main__ import main
 from storage.connection import open_reader
-from tests.multidraft.replay.conftest import RECORDED
 
 
-@pytest.fixture(scope="module")
-def history(tmp_path_factory):
-    path = tmp_path_factory.mktemp("bench") / "runs.db"
-    path.write_bytes(lzma.decompress(RECORDED.read_bytes()))
-    return path
-
-
-def test_a_verdict_on_a_history(history, capsys):
-    assert main(["advise", "--db", str(history), "--tasks", "math,code,sql", "--policies", "exp3spec"]) == 0
+def test_a_verdict_on_a_history(bench_db, capsys):
+    assert main(["advise", "--db", str(bench_db), "--tasks", "math,code,sql", "--policies", "exp3spec"]) == 0
     printed = capsys.readouterr().out
     assert (
         printed.startswith("Measured. For this traffic: `")
@@ -28,25 +19,25 @@ def test_a_verdict_on_a_history(history, capsys):
     assert "Replayed on 9 recorded texts" in printed and "| drafter | share of the tokens from its drafts" in printed
 
 
-def test_the_same_as_json(history, capsys):
-    assert main(["advise", "--db", str(history), "--tasks", "math,code,sql", "--json"]) == 0
+def test_the_same_as_json(bench_db, capsys):
+    assert main(["advise", "--db", str(bench_db), "--newest", "3", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["prompts"] == found["texts"] == 9 and len(found["drafters"]) == 8
+    assert found["prompts"] == found["texts"] == 3 and len(found["drafters"]) == 8
     assert found["drafters"][0]["memory"] > 1 << 20
 
 
-def test_a_batch_or_a_draft_length_can_be_chosen(history, capsys):
-    with open_reader(history) as connection:
+def test_a_batch_or_a_draft_length_can_be_chosen(bench_db, capsys):
+    with open_reader(bench_db) as connection:
         batch, length = connection.execute("SELECT batch_id, draft_length FROM runs LIMIT 1").fetchone()
     whole, *chosen = (
-        (main(["advise", "--db", str(history), "--newest", "3", "--json", *given]), capsys.readouterr().out)
+        (main(["advise", "--db", str(bench_db), "--newest", "1", "--json", *given]), capsys.readouterr().out)
         for given in ((), ("--batch", batch), ("--draft-length", str(length)))
     )
     assert whole[0] == 0 and chosen == [whole, whole], "there is one of each"
     for given in (("--batch", "gone"), ("--draft-length", str(length + 1))):
-        assert main(["advise", "--db", str(history), *given]) == 2
+        assert main(["advise", "--db", str(bench_db), *given]) == 2
         assert "no run can be replayed" in capsys.readouterr().err
-    assert main(["replay", "--db", str(history), "--batch", "gone"]) == 2
+    assert main(["replay", "--db", str(bench_db), "--batch", "gone"]) == 2
 
 
 def test_a_verdict_on_a_report(pool_card, suite, tmp_path, capsys):
@@ -76,8 +67,8 @@ def test_reports_that_cannot_be_read(content, said, tmp_path, capsys):
     assert said in capsys.readouterr().err
 
 
-def test_bad_input(history, tmp_path, capsys):
-    asked = ("--db", str(history))
+def test_bad_input(bench_db, tmp_path, capsys):
+    asked = ("--db", str(bench_db))
     for arguments, said in (
         (["advise", "--db", str(tmp_path / "none.db")], "there is no database"),
         (["advise", str(tmp_path / "none.json")], "cannot be read"),

@@ -87,7 +87,7 @@ def test_small_language_models_from_prompts_to_a_pool(made, data, tmp_path, caps
 
 
 def test_heads_from_prompts_to_a_pool(made, data, tmp_path):
-    few = ["--kind", "eagle", "--tasks", "words", "--lr", "0.005"]
+    few = ["--kind", "eagle", "--tasks", "words", "--lr", "0.005", "--work", str(tmp_path / "work")]
     assert train(made, data, tmp_path / "before", *few, "--epochs", "0.01", target="deep") == 0
     assert train(made, data, tmp_path / "out", *few, "--epochs", "25", target="deep") == 0
     pool = md.load_pool(tmp_path / "out")
@@ -99,7 +99,7 @@ def test_heads_from_prompts_to_a_pool(made, data, tmp_path):
 
 def test_new_weights_and_specialist_heads(made, data, tmp_path):
     """The other ways to start; both kinds from the same answers."""
-    short = ["--epochs", "0.5", "--work", str(tmp_path / "work")]
+    short = ["--epochs", "0.5", "--limit", "6", "--work", str(tmp_path / "work")]
     assert train(made, data, tmp_path / "new", "--new", "1x16", *short, target="deep") == 0
     answers = {p: p.stat().st_mtime_ns for p in (tmp_path / "work" / "answers").iterdir()}
     assert train(made, data, tmp_path / "heads", "--kind", "eagle", *short, target="deep") == 0
@@ -120,8 +120,8 @@ def test_interrupted_it_goes_on_where_it_was(made, data, tmp_path, monkeypatch, 
 
         monkeypatch.setattr(module, name, stopping)
 
-    def run(out):
-        return train(made, data, tmp_path / out, *start_from(made), "--epochs", "2", "--batch", "5")
+    def run(out, epochs="2"):
+        return train(made, data, tmp_path / out, *start_from(made), "--epochs", epochs, "--batch", "5")
 
     stop_after(3, answers, "save_answers")
     assert run("out") == 130
@@ -138,7 +138,7 @@ def test_interrupted_it_goes_on_where_it_was(made, data, tmp_path, monkeypatch, 
     shown = capsys.readouterr().out
     assert "12 of 12 batches of answers are there already" in shown and "resumed at step 5" in shown
 
-    assert run("whole") == 0  # never interrupted: the same answers
+    assert run("whole", "0.01") == 0  # never interrupted: the same answers
     for file in sorted(folder.glob("*.pt")):
         left, right = (answers.load_answers(f) for f in (file, tmp_path / "whole" / "work" / "answers" / file.name))
         assert [(a.ids, a.prompt_length) for a in left] == [(a.ids, a.prompt_length) for a in right]

@@ -13,8 +13,8 @@ from drafters.errors import UserError
 from multidraft.bench.measured import decoded, measured, ran_live
 from multidraft.replay.advice import FAR_OFF, Advice, advise, candidates, usable
 from multidraft.replay.machine_costs import RecordedCosts
-from multidraft.replay.options import Option
-from multidraft.replay.recorded import Recorded, is_estimate, recorded_texts, route_of
+from multidraft.replay.options import Option, replayed
+from multidraft.replay.recorded import Recorded, is_estimate, recorded_texts, replayed_as, route_of
 from storage import queries
 from storage.figures import ratio_of_totals
 from storage.filters import Filter
@@ -192,15 +192,13 @@ def measured_by(path, texts):
 def test_held_out_speedups_are_the_measured_ones(halves, bench_db):
     """Costs of one half of the prompts predict the speed-ups of the other half."""
     for texts in halves:
-        live = measured_by(bench_db, texts)
         route = route_of("pocket", texts[0].drafters)
-        found = advice_on(texts, candidates(texts[0].drafters, route, live), route=route)
-        errors = {
-            (option.spec, part): option.times_as_fast(found.plain, part).value / ratio.value - 1
-            for option in found.options
-            if option.length == 12
-            for part, ratio in zip(("decode", "request"), live.get(option.spec, ()))
-        }
+        plain = result_of(replayed(texts, "autoregressive", 12))
+        errors = {}
+        for spec, ratios in measured_by(bench_db, texts).items():
+            played = result_of(replayed(texts, replayed_as(spec), 12, route))
+            for part, ratio in zip(("decode", "request"), ratios, strict=True):
+                errors[spec, part] = played.times_as_fast(plain, part).value / ratio.value - 1
         assert len(errors) >= 16
         exact = [error for (spec, _), error in errors.items() if not is_estimate(spec)]
         assert max(map(abs, exact)) < 0.12 and np.mean(np.abs(exact)) < 0.05, errors

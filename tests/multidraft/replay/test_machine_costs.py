@@ -8,6 +8,7 @@ import pytest
 from drafters.costs import Costs, Unread
 from multidraft.replay import machine_costs
 from multidraft.replay.machine_costs import MachineCosts, RecordedCosts, with_unread
+from multidraft.replay.recorded import texts_with_costs
 from storage import queries
 from storage.clock import fit
 from storage.records import Generation
@@ -27,10 +28,8 @@ def costs_of(tmp_path):
         run = Generation("x", "rate-hedge", ("code", "math"), 1, tokens, "x", list(rounds), "completed")
         with Store(tmp_path / "runs.db") as store:
             store.add(make_run(run))
-        costs = MachineCosts(tmp_path / "runs.db")
-        for _ in costs.read(RUN):
-            pass
-        return costs.costs(RUN)
+        (text,) = texts_with_costs([RUN], tmp_path / "runs.db")
+        return text.costs
 
     return costs_of
 
@@ -45,10 +44,8 @@ def test_rounds_that_evaluated_nothing_do_not_count_as_evaluations(make_round, c
 
 def overhead_of(path, **origin):
     """The cost of a policy's choices, as a text is priced."""
-    costs, text = MachineCosts(path), make_run(**origin)
-    for _ in costs.read(text):
-        pass
-    return costs.costs(text).overhead
+    (text,) = texts_with_costs([make_run(**origin)], path)
+    return text.costs.overhead
 
 
 def test_a_text_of_a_batch_is_priced_by_the_runs_of_that_alone(make_round, tmp_path):

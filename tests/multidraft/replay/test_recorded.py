@@ -50,7 +50,7 @@ def filled(tmp_path: Path) -> Path:
 
 
 def test_texts_come_newest_first_with_the_costs_of_their_machine(filled: Path) -> None:
-    found = list(recorded_runs(filled))
+    found = recorded_runs(filled)
     assert [text.run.id for text in found] == [2, 1]
     assert found[0].drafters == ("code", "math") and found[0].tokens == 6
     assert found[0].costs.verify[3] == pytest.approx(0.006)

@@ -11,7 +11,7 @@ COLD, TRAFFIC = "ucb:reward=be", "ucb:reward=be,start=traffic"
 
 @pytest.fixture(scope="module")
 def texts(bench_db):
-    return list(recorded_runs(bench_db))[:6]
+    return recorded_runs(bench_db)[:6]
 
 
 def played(texts, specs):
