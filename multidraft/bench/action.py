@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from drafters.card import WITHOUT as WITHOUT_SOME
@@ -31,8 +31,7 @@ def action(advice: Advice) -> str:
     """Which policy to run now, why that one, and how many more prompts would settle what is open."""
     live = advice.measured or advice
     if live is advice and not advice.trusted:
-        names = listed([f"`{spec}`" for spec in advice.errors])
-        return f"What to do: measure it: run these prompts in one batch, under {names}, then ask again."
+        return f"What to do: measure it: run these prompts in one batch, under {quoted(advice.errors)}, then ask again."
     more = untried(advice)
     return f"What to do: {_now(live, advice)}{f' {more.why}' if more else ''}"
 
@@ -142,9 +141,8 @@ def left_out(advice: Advice) -> LeftOut | None:
     pool, suite, params = text.conditions.pool, text.origin.suite, text.params
     card = pool if is_bundled(pool) else "CARD"
     without = f"{card}{',' if WITHOUT_SOME in card else WITHOUT_SOME}{','.join(gone)}"
-    prompts = suite if suite in suite_names() else "PROMPTS.jsonl"
-    command = f"python -m multidraft bench {prompts} --pool {without} --policies {live.best.spec}"
-    command += f" --limit {advice.prompts}" if suite in suite_names() else ""
+    prompts, limit = (suite, f" --limit {advice.prompts}") if suite in suite_names() else ("PROMPTS.jsonl", "")
+    command = f"python -m multidraft bench {prompts} --pool {without} --policies {live.best.spec}{limit}"
     command += f" --draft-length {params.draft_length} --max-new-tokens {params.max_new_tokens} --db runs.db"
     return LeftOut(gone, command)
 
@@ -222,3 +220,8 @@ def _freed(advice: Advice, simple: Option) -> str:
 def listed(names: Sequence[str]) -> str:
     """``a, b and c``."""
     return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else "".join(names)
+
+
+def quoted(names: Iterable[str]) -> str:
+    """The same of specs or drafters, each in backticks."""
+    return listed([f"`{name}`" for name in names])

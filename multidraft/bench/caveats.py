@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from multidraft.bench.action import listed
+from multidraft.bench.action import listed, quoted
 from multidraft.bench.table import count, percent
 from multidraft.policies.settings import STARTS
 from multidraft.policies.specs import starts_of
@@ -62,7 +62,7 @@ def unequal_starts(specs: Sequence[str]) -> str:
     starts = starts_of(specs)
     if len(starts) < 2:
         return ""
-    said = "; ".join(f"{listed([f'`{spec}`' for spec in specs])} {STARTS[start]}" for start, specs in starts.items())
+    said = "; ".join(f"{quoted(specs)} {STARTS[start]}" for start, specs in starts.items())
     alike = "To compare the policies alone, give all of them `start=cold`."
     return f"Policies did not begin with the same knowledge: {said}. {alike}"
 

@@ -9,13 +9,14 @@ from typing import Any
 
 from drafters.errors import UserError
 from multidraft.bench.baseline import BASELINE
-from multidraft.bench.summary import Row, speedups
+from multidraft.bench.summary import Row, grouped, mean, speedups
 from multidraft.bench.table import count
 from multidraft.replay.options import Option
 from storage.figures import (
     FEWEST_TO_TELL,
     FEWEST_TOKENS,
     Ratio,
+    Totals,
     ratio_of_ratios,
     ratio_of_totals,
     too_noisy,
@@ -34,7 +35,6 @@ NAMES = {
     "suite": "suite",
 }
 """What experiments may differ in, and what it is called."""
-
 
 EQUAL = 1.05
 """Where the 95 % level puts one at most so many times as fast as the other, either will do."""
@@ -152,21 +152,18 @@ class Comparison:
         if not common:
             raise UserError("the two experiments have no prompt in common; run the same suite in both")
         a, b = ([row for row in rows if row.prompt in common] for rows in timed)
-        ran = [list(dict.fromkeys(row.policy for row in rows if row.policy != BASELINE)) for rows in (a, b)]
-        specs = [(spec, spec) for spec in ran[0] if spec in ran[1]]
-        if not specs and all(ran):
-            specs = [(_fastest(a), _fastest(b))]
-        pairs = [pair for one, other in specs if (pair := _paired(_of(a, one), _of(b, other), (one, other)))]
+        in_a, in_b = (grouped([row for row in rows if row.policy != BASELINE], "policy") for rows in (a, b))
+        specs = [(spec, spec) for spec in in_a if spec in in_b]
+        if not specs and in_a and in_b:
+            specs = [(_fastest(in_a), _fastest(in_b))]
+        pairs = [pair for one, other in specs if (pair := _paired(in_a[one], in_b[other], (one, other)))]
         if not all(pair.relative for pair in pairs):  # one measure for all
             pairs = [replace(pair, relative=None) for pair in pairs]
         pairs.sort(key=lambda pair: (pair.said not in SETTLED, -pair.judged.value))
-        differs = [
-            (name, _shown(made[0].get(key)), _shown(made[1].get(key)))
-            for key, name in NAMES.items()
-            if made[0].get(key) != made[1].get(key)
-        ]
-        if made[0].get("pool") != made[1].get("pool"):  # which says why its card differs, too
-            differs = [each for each in differs if each[0] != NAMES["card_hash"]]
+        unlike = [key for key in NAMES if made[0].get(key) != made[1].get(key)]
+        if "pool" in unlike:  # which says why its card differs, too
+            unlike = [key for key in unlike if key != "card_hash"]
+        differs = [(NAMES[key], _shown(made[0].get(key)), _shown(made[1].get(key))) for key in unlike]
         if not pairs:
             raise UserError("no policy ran on a prompt in both experiments, so there is nothing to compare")
         begun = [datetime.fromisoformat(each["created_at"]) for each in made if "created_at" in each]
@@ -177,17 +174,9 @@ class Comparison:
         return cls(differs, pairs, _baselines(a, b), apart, (noisy, len(compared)))
 
 
-def _of(rows: Sequence[Row], spec: str) -> list[Row]:
-    return [row for row in rows if row.policy == spec]
-
-
-def _fastest(rows: Sequence[Row]) -> str:
-    """The policy with the most tokens per second of whole requests, autoregressive decoding apart."""
-    specs = dict.fromkeys(row.policy for row in rows if row.policy != BASELINE)
-    return max(
-        specs,
-        key=lambda spec: sum(r.tokens for r in _of(rows, spec)) / sum(r.request_seconds or 0 for r in _of(rows, spec)),
-    )
+def _fastest(runs: Mapping[str, Sequence[Row]]) -> str:
+    """The policy with the most tokens per second of whole requests."""
+    return max(runs, key=lambda spec: mean(runs[spec], "tokens") / mean(runs[spec], "request_seconds"))
 
 
 def _paired(first: Sequence[Row], second: Sequence[Row], specs: tuple[str, str]) -> Paired | None:
@@ -206,10 +195,7 @@ def _paired(first: Sequence[Row], second: Sequence[Row], specs: tuple[str, str])
     faster, known = other.times_as_fast(one), [{r.prompt for r in rows if r.speedup} for rows in (a, b)]
     short = {row.prompt for row in (*a, *b) if row.tokens < FEWEST_TOKENS}
     a, b = ([row for row in rows if row.prompt in known[0] & known[1] and row.speedup] for rows in (a, b))
-    over = [
-        tuple(_by_prompt(rows, name) for name in ("baseline_request_seconds", "request_seconds")) for rows in (a, b)
-    ]
-    relative = ratio_of_ratios(*((list(above.values()), list(below.values())) for above, below in over)) if a else None
+    relative = ratio_of_ratios(_requests(a), _requests(b)) if a else None
     return Paired(
         specs,
         rounds,
@@ -222,6 +208,11 @@ def _paired(first: Sequence[Row], second: Sequence[Row], specs: tuple[str, str])
         same,
         (seen[0], seen[1]),
     )
+
+
+def _requests(rows: Sequence[Row]) -> Totals:
+    """Seconds of whole requests by prompt: the baseline's, and those of the runs."""
+    return _by_prompt(rows, "baseline_request_seconds").values(), _by_prompt(rows, "request_seconds").values()
 
 
 def _as_long(spec: str, rows: Sequence[Row], lengths: Mapping[int, float]) -> Option:
@@ -248,10 +239,7 @@ def _each_token(rows: Sequence[Row]) -> dict[int, float]:
 
 def _by_prompt(rows: Sequence[Row], name: str) -> dict[int, float]:
     """The mean over the runs of each prompt."""
-    found: dict[int, list[float]] = {}
-    for row in rows:
-        found.setdefault(row.prompt, []).append(getattr(row, name))
-    return {prompt: sum(values) / len(values) for prompt, values in found.items()}
+    return {prompt: mean(runs, name) for prompt, runs in grouped(rows, "prompt").items()}
 
 
 def _shown(value: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from multidraft.bench.action import MOST_PROMPTS, listed
+from multidraft.bench.action import MOST_PROMPTS, listed, quoted
 from multidraft.bench.caveats import busy
 from multidraft.bench.comparison import ALIKE, NO_DIFFERENCE, SETTLED, TOO_FEW, Comparison, Paired
 from multidraft.bench.table import NOTHING, count
@@ -66,8 +66,8 @@ def _repeated(found: Comparison) -> list[str]:
         return []
     learnt = [spec for pair in found.pairs if any(pair.repeated) for spec in pair.specs]
     warm = [spec for start, specs in starts_of(learnt).items() if start != "cold" for spec in specs]
-    cold = [f"`{spec}`" for spec in dict.fromkeys(with_start(spec, "cold") for spec in warm)]
-    fair = f" For a fair comparison run both under {listed(cold[:MOST_NAMED])}." if cold else ""
+    cold = list(dict.fromkeys(with_start(spec, "cold") for spec in warm))
+    fair = f" For a fair comparison run both under {quoted(cold[:MOST_NAMED])}." if cold else ""
     return [f"Prompts seen before: the pool had already learnt from {listed(seen)}, which favours that side.{fair}"]
 
 
@@ -87,10 +87,10 @@ def overall(found: Comparison) -> str:
         by.setdefault(pair.said, []).append(pair)
     better = {side: by[said] for side, said in ((a, "slower"), (b, "faster")) if said in by}
     said = [f"{side} is better for {_policies(pairs)}" for side, pairs in better.items()]
-    said += [f"for {_policies(by[ALIKE])} either will do"] if ALIKE in by else []
-    said += (
-        [f"for {_policies(by[NO_DIFFERENCE])} these prompts cannot tell which is better"] if NO_DIFFERENCE in by else []
-    )
+    if ALIKE in by:
+        said.append(f"for {_policies(by[ALIKE])} either will do")
+    if NO_DIFFERENCE in by:
+        said.append(f"for {_policies(by[NO_DIFFERENCE])} these prompts cannot tell which is better")
     if TOO_FEW in by:
         said.append(f"for {_policies(by[TOO_FEW])} there are too few prompts: it takes {FEWEST_TO_TELL}")
     first, *more = said

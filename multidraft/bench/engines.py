@@ -84,25 +84,22 @@ class Transformers(Peer):
         self.stop = sorted(pool.stop_ids) or None
 
     def generate(self, ids: Sequence[int], most: int) -> Output:
-        with _without(MIXED_ARGUMENTS, logging.getLogger("transformers.generation.utils")):
-            return self._generate(ids, most)
-
-    def _generate(self, ids: Sequence[int], most: int) -> Output:
         if self.assistant is not None:
             self.assistant.generation_config.update(**self.settings, num_assistant_tokens_schedule="constant")
         prompt = torch.tensor([list(ids)], device=self.model.device)
         clock = _FirstTokens()
         begun = time.perf_counter()
-        output = self.model.generate(
-            prompt,
-            attention_mask=torch.ones_like(prompt),
-            # Not the model's own: some ask for penalties.
-            generation_config=GenerationConfig(
-                max_new_tokens=most, do_sample=False, eos_token_id=self.stop, pad_token_id=0, **self.options
-            ),
-            assistant_model=self.assistant,
-            streamer=clock,
-        )
+        with _without(MIXED_ARGUMENTS, logging.getLogger("transformers.generation.utils")):
+            output = self.model.generate(
+                prompt,
+                attention_mask=torch.ones_like(prompt),
+                # Not the model's own: some ask for penalties.
+                generation_config=GenerationConfig(
+                    max_new_tokens=most, do_sample=False, eos_token_id=self.stop, pad_token_id=0, **self.options
+                ),
+                assistant_model=self.assistant,
+                streamer=clock,
+            )
         seconds = time.perf_counter() - begun
         return Output(output[0, len(ids) :].tolist(), clock.at - begun, seconds, clock.first)
 

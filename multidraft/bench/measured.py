@@ -7,12 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from drafters.errors import UserError
 from multidraft.bench.baseline import BASELINE
 from multidraft.bench.loops import loops
-from multidraft.bench.summary import Row, compared
+from multidraft.bench.summary import Row, compared, grouped, mean, prompts_of
 from multidraft.replay.advice import Advice, Live, usable
 from multidraft.replay.options import Option
 from storage import experiments
@@ -37,49 +35,40 @@ def of_rows(rows: Sequence[Row], draft_length: int) -> Advice:
     chosen = sorted(compared(timed), key=lambda row: row.prompt)
     if not chosen:
         raise UserError(f"the policies {', '.join(policies)} have no prompt in common; run all of them on the same")
-    taken: dict[str, dict[int, list[Row]]] = {spec: {} for spec in policies}
-    for row in chosen:
-        taken[row.policy].setdefault(row.prompt, []).append(row)
+    by_policy = grouped(chosen, "policy")
+    taken = {spec: grouped(by_policy[spec], "prompt") for spec in policies}
     means = [_seconds(taken, part) for part in ("seconds", "request_seconds")]
     usual, own = zip(*map(at_one_speed, means), strict=True)
-    counts = {prompt: _mean([row for runs in taken.values() for row in runs[prompt]], "tokens") for prompt in usual[0]}
+    counts = {prompt: mean(runs, "tokens") for prompt, runs in grouped(chosen, "prompt").items()}
     plain = [(prompt, usual[0][prompt], usual[1][prompt], tokens, tokens) for prompt, tokens in counts.items()]
 
     def option(spec: str) -> Option:
         runs = [
-            (prompt, own[0][spec][prompt], own[1][spec][prompt], _mean(rows, "tokens"), _mean(rows, "rounds"))
+            (prompt, own[0][spec][prompt], own[1][spec][prompt], mean(rows, "tokens"), mean(rows, "rounds"))
             for prompt, rows in taken[spec].items()
         ]
-        off = [row.speedup_uncertainty for rows in taken[spec].values() for row in rows if row.speedup_uncertainty]
+        off = [row.speedup_uncertainty for row in by_policy[spec] if row.speedup_uncertainty]
         return replace(Option.of(spec, draft_length, runs), uncertainty=max(off, default=None))
 
     short = {row.prompt for row in rows if row.finished and row.tokens < FEWEST_TOKENS and row.policy != BASELINE}
-    plain_option = Option.of(BASELINE, 0, plain)
-    again = {
-        spec: len({row.prompt for rows in of_prompt.values() for row in rows if row.repeated})
-        for spec, of_prompt in taken.items()
-    }
+    again = prompts_of([row for row in chosen if row.repeated])
     known = {
         "short": len(short - set(counts)),
         "apart": at_different_times(means[0]),
-        "repeated": {spec: prompts for spec, prompts in again.items() if prompts},
+        "repeated": {spec: len(again[spec]) for spec in policies if spec in again},
         "cut": len({row.prompt for row in chosen if row.status == "completed"}),
         "looping": len({row.prompt for row in chosen if loops(row.output)}),
         "noisy": (sum(too_noisy(row.speedup_uncertainty) for row in chosen), len(chosen)),
     }
-    return Advice.of(plain_option, [option(spec) for spec in policies], **known)
+    return Advice.of(Option.of(BASELINE, 0, plain), [option(spec) for spec in policies], **known)
 
 
 def _seconds(taken: Mapping[str, Mapping[int, Sequence[Row]]], part: str) -> dict[str, dict[int, tuple[float, float]]]:
     """Mean seconds of the baselines of each policy's runs of a prompt, and their own."""
     return {
-        policy: {prompt: (_mean(rows, f"baseline_{part}"), _mean(rows, part)) for prompt, rows in prompts.items()}
+        policy: {prompt: (mean(rows, f"baseline_{part}"), mean(rows, part)) for prompt, rows in prompts.items()}
         for policy, prompts in taken.items()
     }
-
-
-def _mean(rows: Sequence[Row], name: str) -> float:
-    return float(np.mean([getattr(row, name) for row in rows]))
 
 
 def leader(rows: Sequence[Row]) -> str | None:
@@ -106,9 +95,7 @@ def measured(rows: Sequence[Row], texts: Sequence[Run]) -> Advice | None:
     """What live runs (:func:`ran_live`) say by themselves, on the prompts that the Dashboard ranks policies on
     (``storage.ranking.shared_prompts``); where policies have none in common, of those that ran on every prompt of
     the texts. ``None`` where there are none."""
-    prompts, ran = {prompt_of(run.generation) for run in texts if usable(run)}, dict[str, set[int]]()
-    for row in rows:
-        ran.setdefault(row.policy, set()).add(row.prompt)
+    prompts, ran = {prompt_of(run.generation) for run in texts if usable(run)}, prompts_of(rows)
     policies, common = shared_prompts(ran)
     if common is None:
         policies, common = [policy for policy in ran if ran[policy] == prompts], prompts
@@ -121,12 +108,9 @@ def measured(rows: Sequence[Row], texts: Sequence[Run]) -> Advice | None:
 
 def decoded(rows: Sequence[Row]) -> Live:
     """The seconds of live runs beside their baselines', which replays are checked against."""
-    found: dict[str, dict[int, list[tuple[float, ...]]]] = {}
-    names = "baseline_seconds", "seconds", "baseline_request_seconds", "request_seconds"
-    for row in rows:
-        of_prompt = found.setdefault(row.policy, {}).setdefault(row.prompt, [])
-        of_prompt.append(tuple(getattr(row, name) or 0.0 for name in names))
+    taken = {policy: grouped(own, "prompt") for policy, own in grouped(rows, "policy").items()}
+    decode, request = (_seconds(taken, part) for part in ("seconds", "request_seconds"))
     return {
-        policy: {prompt: tuple(np.mean(runs, axis=0).tolist()) for prompt, runs in of_prompts.items()}
-        for policy, of_prompts in found.items()
+        policy: {prompt: (*decode[policy][prompt], *request[policy][prompt]) for prompt in prompts}
+        for policy, prompts in taken.items()
     }

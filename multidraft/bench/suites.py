@@ -33,13 +33,6 @@ SMALL = 1024
 LINES_PER_ITEM = 20
 """A file may have this many lines for each prompt that may be read."""
 
-_OBJECTS = "one JSON object with 'prompt' per line"
-_NEEDS = {
-    ".jsonl": _OBJECTS,
-    ".ndjson": _OBJECTS,
-    ".json": "a list of JSON objects with 'prompt'",
-    ".csv": "a header with a column 'prompt', and one prompt per row",
-}
 _TOO_LONG = f"longer than {MAX_ENTRY >> 20} MB"
 _SEPARATORS = re.compile(r"[\s,]*")
 
@@ -119,14 +112,13 @@ def load_prompts(
         raise SuiteError(
             f"{path.name} has {size / 2**20:.0f} MB; a suite may have {max_bytes / 2**20:.0f} MB. Split the file"
         )
-    kind = path.suffix.lower()
-    readers = {".jsonl": _json_lines, ".ndjson": _json_lines, ".json": _json_values, ".csv": _csv_rows}
+    read, needs = _FORMS.get(path.suffix.lower(), (_plain_lines, "one prompt per line"))
     if size < SMALL and not path.read_bytes().removeprefix(BOM_UTF8).strip():
-        raise SuiteError(f"{path.name} is empty. It needs {_NEEDS.get(kind, 'one prompt per line')}")
+        raise SuiteError(f"{path.name} is empty. It needs {needs}")
     items: list[SuiteItem] = []
     problems: list[LineProblem] = []
     bad = 0
-    for entry in readers.get(kind, _plain_lines)(_File(path, LINES_PER_ITEM * max_items), adapt):
+    for entry in read(_File(path, LINES_PER_ITEM * max_items), adapt):
         if isinstance(entry, SuiteItem) and len(items) < max_items:
             items.append(entry)
             continue
@@ -270,6 +262,16 @@ def _plain_lines(file: _File, adapt: Adapt) -> Iterator[SuiteItem | LineProblem]
             yield LineProblem(number, _TOO_LONG)
         elif line.strip():
             yield SuiteItem(str(number), line.strip())
+
+
+_OBJECTS = _json_lines, "one JSON object with 'prompt' per line"
+_FORMS = {
+    ".jsonl": _OBJECTS,
+    ".ndjson": _OBJECTS,
+    ".json": (_json_values, "a list of JSON objects with 'prompt'"),
+    ".csv": (_csv_rows, "a header with a column 'prompt', and one prompt per row"),
+}
+"""By the end of a file's name, what reads it and what it needs."""
 
 
 def item_of(row: Row, line: int) -> SuiteItem | LineProblem:

@@ -160,13 +160,29 @@ def _of_enough(ratio: Ratio | None, fewest: int) -> Ratio | None:
     return replace(ratio, low=None, high=None) if ratio and ratio.prompts < fewest else ratio
 
 
+def grouped(rows: Sequence[Row], name: str) -> dict[Any, list[Row]]:
+    """Rows by one of their fields, in the order in which its values first appear."""
+    found: dict[Any, list[Row]] = {}
+    for row in rows:
+        found.setdefault(getattr(row, name), []).append(row)
+    return found
+
+
+def prompts_of(rows: Sequence[Row]) -> dict[str, set[int]]:
+    """Of each policy the prompts that it ran."""
+    return {policy: {row.prompt for row in own} for policy, own in grouped(rows, "policy").items()}
+
+
+def mean(rows: Sequence[Row], name: str) -> float:
+    """The mean of a figure that all of them have."""
+    return sum(getattr(row, name) for row in rows) / len(rows)
+
+
 def compared(rows: Sequence[Row]) -> list[Row]:
     """The finished runs with a speed-up, on the prompts of which every policy with drafters has one: what policies are
     compared on, in verdicts and tables alike."""
     timed = [row for row in rows if row.finished and row.speedup is not None]
-    ran: dict[str, set[int]] = {}
-    for row in timed:
-        ran.setdefault(row.policy, set()).add(row.prompt)
+    ran = prompts_of(timed)
     drafting = [prompts for policy, prompts in ran.items() if policy != BASELINE] or list(ran.values())
     common = set.intersection(*drafting) if drafting else set()
     return [row for row in timed if row.prompt in common]
@@ -194,13 +210,11 @@ def summarise(rows: Sequence[Row]) -> pd.DataFrame:
 def overall(rows: Sequence[Row], fewest: int = 0) -> dict[str, dict[str, Any]]:
     """The same figures of each policy over all tasks, on the prompts that they are :func:`compared` on; where they have
     none in common, on its own. Intervals are those of ``fewest`` prompts or more."""
-    policies = dict.fromkeys(row.policy for row in rows)
     on = {id(row) for row in compared(rows)}
-    found = {}
-    for policy in policies:
-        own = [row for row in rows if row.policy == policy]
-        found[policy] = _figures(own, [row for row in own if id(row) in on] or None, fewest)
-    return found
+    return {
+        policy: _figures(own, [row for row in own if id(row) in on] or None, fewest)
+        for policy, own in grouped(rows, "policy").items()
+    }
 
 
 def _figures(rows: Sequence[Row], on: Sequence[Row] | None = None, fewest: int = 0) -> dict[str, Any]:

@@ -77,10 +77,9 @@ def notes(report: dict[str, Any]) -> list[str]:
         said.append("Sampled runs: their regret is the expected loss of the drafts, not rounds.")
     for spec, policy in report["policies"].items():
         if policy["near_ties"]:
-            outputs = f"{policy['near_ties']} output{'s' * (policy['near_ties'] > 1)}"
             said.append(
-                f"{spec}: in {outputs} rounding decided between two tokens, whose logits lie at most "
-                f"{policy['near_tie_gap']:.2g} apart."
+                f"{spec}: in {count(policy['near_ties'], 'output')} rounding decided between two tokens, whose logits "
+                f"lie at most {policy['near_tie_gap']:.2g} apart."
             )
     if best := best_drafters(report):
         named = ", ".join(f"{drafter} for {task or 'all'}" for task, drafter in best["drafters"].items())
@@ -90,8 +89,8 @@ def notes(report: dict[str, Any]) -> list[str]:
         )
     for spec, policy in report["policies"].items():
         if policy["failed"]:
-            count = sum(policy["statuses"].values())
-            said.append(f"{spec} failed in {policy['failed']} of {count} runs: {policy['error']}.")
+            runs = sum(policy["statuses"].values())
+            said.append(f"{spec} failed in {policy['failed']} of {runs} runs: {policy['error']}.")
     for spec, policy in report["policies"].items():
         for name, why in policy["benched"].items():
             said.append(f"{spec}: drafter {name} failed and drafted no more in at least one run: {why}.")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from drafters.hardware import format_bytes
-from multidraft.bench.action import action, is_single, listed, shorter_is_faster, withheld
+from multidraft.bench.action import action, is_single, listed, quoted, shorter_is_faster, withheld
 from multidraft.bench.caveats import caveats, mostly_cut
 from multidraft.bench.table import count, percent
 from multidraft.bench.verdict_tables import times
@@ -81,14 +81,14 @@ def _kept_or_not(advice: Advice) -> str:
     fates: dict[str, list[str]] = {}
     for share in advice.shares:
         if share.asked or advice.fate(share) == "remove":
-            fates.setdefault(advice.fate(share), []).append(f"`{share.drafter}`")
+            fates.setdefault(advice.fate(share), []).append(share.drafter)
     memory = f" ({freed} less memory)" if (freed := _freed(advice)) else ""
-    parts = [f"keep {listed(fates['keep'])}" if "keep" in fates else ""]
+    parts = [f"keep {quoted(fates['keep'])}"] if "keep" in fates else []
     if "remove" in fates and not advice.about.spec.startswith("fixed:"):
-        parts.append(f"leave out {listed(fates['remove'])}{_fastest_alone(advice)}{memory}")
-    unsure = [*fates.get("alone", []), *fates.get("open", [])]
-    parts.append(f"not settled: {listed(unsure)}" if unsure and any(parts) else "")
-    said = "; ".join(filter(None, parts))
+        parts.append(f"leave out {quoted(fates['remove'])}{_fastest_alone(advice)}{memory}")
+    if parts and (unsure := [*fates.get("alone", []), *fates.get("open", [])]):
+        parts.append(f"not settled: {quoted(unsure)}")
+    said = "; ".join(parts)
     return f"Drafters under `{advice.about.spec}`{_variant(advice)}, by replays: {said}." if said else ""
 
 
@@ -152,9 +152,9 @@ def _off(advice: Advice) -> str:
         f", tokens per round of `{spec}` by {percent(by, '+')}" for spec, by in _rounds_off(advice).items()
     )
     why = ", as it goes by the clock" if rounds else ""
-    named = listed([f"`{spec}`" for spec in off])
-    whole = f" and {_reach(advice.request_errors)} in whole requests" if advice.request_errors else ""
-    said = f"Replayed speed-ups are off from those measured by {_reach(off)} in decoding{whole} ({named}){rounds}{why}."
+    reach = f"{_reach(off)} in decoding"
+    reach += f" and {_reach(advice.request_errors)} in whole requests" if advice.request_errors else ""
+    said = f"Replayed speed-ups are off from those measured by {reach} ({quoted(off)}){rounds}{why}."
     for spec, error in advice.dropped.items():
         said += f" `{spec}`, which chooses by the clock, is off by {percent(error, '+')}, so it is not replayed."
     return said
@@ -201,10 +201,10 @@ def _conclusion(advice: Advice, short: int) -> str:
         if not decode.too_noisy:
             return f"{few} The fastest so far is {named}: {speeds}; {saved}."
         first = advice.saving_most
-        lead = f"{listed([f'`{option.spec}`' for option in first])} {'lead' if first[1:] else 'leads'}"
-        faster = [f"`{option.spec}`" for option in advice.options if advice.faster(option)]
+        lead = f"{quoted(option.spec for option in first)} {'lead' if first[1:] else 'leads'}"
+        faster = [option.spec for option in advice.options if advice.faster(option)]
         are = "are" if faster[1:] else "is"
-        said = f", though {listed(faster)} {are} faster than autoregressive decoding" if faster else ""
+        said = f", though {quoted(faster)} {are} faster than autoregressive decoding" if faster else ""
         return (
             f"{few} The machine was too busy for figures of speed{said}. By target calls, which noise does not affect, "
             f"{lead}: {_saved_by(*first)}."
@@ -288,18 +288,13 @@ def _drafters(advice: Advice) -> list[str]:
         freed = f"; {memory} of memory (weights and cache) are free then" if (memory := _freed(advice)) else ""
         why = "it never drafts" if len(gone) == 1 else "they never draft"
         cost = f"requests take {times(ratio)} as long without" if ratio else why
-        said.append(
-            f"Under `{about}`, remove {listed([f'`{name}`' for name in gone])}{_fastest_alone(advice)}: {cost}{freed}."
-        )
-    fates = {share.drafter: advice.fate(share) for share in advice.shares}
-    if alone := [f"`{drafter}`" for drafter, fate in fates.items() if fate == "alone"]:
-        these = listed([f"`{drafter}`" for drafter in advice.missed_together])
-        said.append(f"{listed(alone)} could go alone, but not together with {these}.")
-    unknown = [f"`{share.drafter}`" for share in advice.shares if share.asked and fates[share.drafter] == "open"]
-    if unknown:
+        said.append(f"Under `{about}`, remove {quoted(gone)}{_fastest_alone(advice)}: {cost}{freed}.")
+    if alone := [share.drafter for share in advice.shares if advice.fate(share) == "alone"]:
+        said.append(f"{quoted(alone)} could go alone, but not together with {quoted(advice.missed_together)}.")
+    if unknown := [share.drafter for share in advice.shares if share.asked and advice.fate(share) == "open"]:
         pay = "these drafters pay" if unknown[1:] else "this drafter pays"
         said.append(
-            f"Not settled by these prompts whether {pay}: {listed(unknown)}. A drafter is kept if requests take longer "
+            f"Not settled by these prompts whether {pay}: {quoted(unknown)}. A drafter is kept if requests take longer "
             f"without it, and can go if they take less than {percent(NEGLIGIBLE - 1)} longer, each at the 95 % level."
         )
     return said

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -133,7 +134,7 @@ class Advice:
         side = self.best.times_as_fast(self.plain).side
         return "yes" if side > 0 else "no" if side < 0 else "open"
 
-    @property
+    @cached_property
     def ranks(self) -> dict[str, int]:
         """Of the policies; those that cannot be told apart share one (``storage.figures.ranks``)."""
         return ranks({option.spec: dict(enumerate(option.request.tolist())) for option in self.options})
@@ -155,13 +156,11 @@ class Advice:
 
     def level(self) -> list[Option]:
         """The policies that cannot be told from the fastest."""
-        found = self.ranks
-        return [option for option in self.options[1:] if found[option.spec] == 1]
+        return [option for option in self.options[1:] if self.ranks[option.spec] == 1]
 
     def slower(self) -> list[Option]:
         """Those that are slower, at the 95 % level."""
-        found = self.ranks
-        return [option for option in self.options[1:] if found[option.spec] > 1]
+        return [option for option in self.options[1:] if self.ranks[option.spec] > 1]
 
     @property
     def certain(self) -> bool:
@@ -252,15 +251,13 @@ def advise(
     if not tried:
         raise UserError("no policy can be replayed on these texts; name one with drafters of their pool")
     tried.sort(key=_seconds)
-    checked = {option.spec: _error(plain, option, (live or {}).get(option.spec, {})) for option in tried}
-    errors = {spec: error for spec, error in checked.items() if error is not None}
+    errors = _errors(plain, tried, live or {}, "decode")
     by_clock = {option.spec for option in tried if option.estimate}
     dropped = {spec: error for spec, error in errors.items() if spec in by_clock and abs(error) > FAR_OFF}
-    if len(dropped) < len(errors):  # there are others to tell whether the costs are right
-        tried = [option for option in tried if option.spec not in dropped]
-        errors = {spec: error for spec, error in errors.items() if spec not in dropped}
-    else:
+    if len(dropped) == len(errors):  # there are no others to tell whether the costs are right
         dropped = {}
+    tried = [option for option in tried if option.spec not in dropped]
+    errors = {spec: error for spec, error in errors.items() if spec not in dropped}
     at_lengths: dict[str, list[Option]] = {option.spec: [option] for option in tried}
     first = replayed_as(measured.first.spec) if measured else ""
     for option in (*tried[:SWEPT], *(option for option in tried[SWEPT:] if option.spec == first)):
@@ -270,12 +267,18 @@ def advise(
     fastest = min(options, key=_seconds)
     best = next((option for option in options if option.spec == first), fastest)
     lengths = {other.length: other.times_as_fast(best) for other in at_lengths[best.spec] if other is not best}
-    known = {"measured": measured, "errors": errors, "texts": len(texts), "text": texts[0].run, "about": best}
-    known["dropped"] = dropped
-    by_request = {option.spec: _error(plain, option, (live or {}).get(option.spec, {}), "request") for option in tried}
-    known["request_errors"] = {spec: error for spec, error in by_request.items() if error is not None}
-    known["short"] = len({each.prompt for each in recorded if each.tokens < FEWEST_TOKENS} - {*plain.prompts})
-    found = Advice.of(plain, options, **known)
+    found = Advice.of(
+        plain,
+        options,
+        about=best,
+        measured=measured,
+        errors=errors,
+        request_errors=_errors(plain, tried, live or {}, "request"),
+        dropped=dropped,
+        texts=len(texts),
+        text=texts[0].run,
+        short=len({each.prompt for each in recorded if each.tokens < FEWEST_TOKENS} - {*plain.prompts}),
+    )
     if not found.trusted:
         return found
     shares = yield from contributions(texts, best, route, memory or {})
@@ -283,21 +286,21 @@ def advise(
     return replace(found, lengths=lengths, shares=shares, removed=removed)
 
 
-def _error(
-    plain: Option,
-    option: Option,
-    live: Mapping[int, tuple[float, float, float, float]],
-    part: Literal["decode", "request"] = "decode",
-) -> float | None:
-    """By what share a replayed speed-up is off on the prompts on which the policy ran live; ``None`` for fewer than
-    ``FEWEST_PROMPTS``."""
-    on = [place for place, prompt in enumerate(option.prompts) if prompt in live]
-    if len(on) < FEWEST_PROMPTS:
-        return None
-    sums = np.array([live[option.prompts[place]] for place in on]).sum(axis=0)  # type: ignore[index]
-    above, below = sums[:2] if part == "decode" else sums[2:]
-    replayed = getattr(plain, part)[on].sum() / getattr(option, part)[on].sum()
-    return float(replayed / (above / below) - 1)
+def _errors(
+    plain: Option, options: Sequence[Option], live: Live, part: Literal["decode", "request"]
+) -> dict[str, float]:
+    """By what share the replayed speed-up of each policy is off on the prompts on which it ran live, where these are
+    ``FEWEST_PROMPTS`` or more."""
+    found = {}
+    for option in options:
+        ran = live.get(option.spec, {})
+        on = [place for place, prompt in enumerate(option.prompts) if prompt in ran]
+        if len(on) >= FEWEST_PROMPTS:
+            sums = np.array([ran[option.prompts[place]] for place in on]).sum(axis=0)  # type: ignore[index]
+            above, below = sums[:2] if part == "decode" else sums[2:]
+            replayed = getattr(plain, part)[on].sum() / getattr(option, part)[on].sum()
+            found[option.spec] = float(replayed / (above / below) - 1)
+    return found
 
 
 def most_replays(texts: int, specs: int, drafters: int) -> int:
