@@ -21,7 +21,7 @@ from multidraft.replay.outcomes import (
     sweep_values,
     with_setting,
 )
-from multidraft.replay.recorded import Recorded, without_divergence
+from multidraft.replay.recorded import Recorded
 from multidraft.replay.walk import Replayed
 from tests.runs import make_run
 
@@ -139,11 +139,6 @@ def test_a_sweep_replays_every_text_at_every_value() -> None:
     assert swept[2.0].arms == TEXT.replay("ucb:reward=be,beta=2").arms
     with pytest.raises(PolicyError, match="beta must be"):
         list(sweep([TEXT], "ucb:reward=be", "beta", [-1.0]))
-
-
-def test_drafters_that_a_spec_names_are_known() -> None:
-    assert without_divergence("ucb-length:good") == "ucb-length:good"
-    assert without_divergence("ucb:beta=1") == "ucb:beta=1,reward=be"
 
 
 def test_a_shorter_draft_length_is_not_stretched_to_the_asked_one() -> None:

@@ -45,7 +45,7 @@ def test_figures_of_a_replay():
 
 
 def test_figures_of_no_rounds():
-    played = Replayed([], [], [], 0, 0)
+    played = replay(np.zeros((2, 0), dtype=int), "ucbspec")
     assert (played.rounds, played.regret, played.mean_accepted_tokens, played.best_arm_ratio) == (0, 0, 0.0, 0.0)
     assert played.seconds is None and played.tokens_per_second is None
     assert replay(np.zeros((1, 0), dtype=int), "ucbspec", costs=COSTS).seconds == 0
