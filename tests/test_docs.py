@@ -202,7 +202,7 @@ def test_every_column_and_key_of_a_benchmark_is_in_the_documents():
     from multidraft.bench.table import COLUMNS
 
     text = (ROOT / "docs" / "results.md").read_text()
-    asked = Asked("suite", 1, ("ucb",), md.SamplingParams(), datetime.now(UTC))
+    asked = Asked("suite", (), ("ucb",), md.SamplingParams(), datetime.now(UTC))
     pool = SimpleNamespace(name="tiny", card_hash="0123", dtype="float32", device=torch.device("cpu"))
     report = make_report(pool, asked, [])
     named = [*COLUMNS, *report, *report["settings"], *report["runs"]]

@@ -15,7 +15,7 @@ from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.bench.baseline import BASELINE
 from multidraft.bench.measure import Measurement
-from multidraft.bench.runner import Entry, SuiteRun, seed_of
+from multidraft.bench.runner import Entry, SuiteRun, rotated, seed_of
 from multidraft.bench.suites import SuiteItem
 from multidraft.bench.table import markdown
 from multidraft.engine.batch import Batch, Text, text_of
@@ -92,16 +92,13 @@ def measure_batches(
         for each in _warm_up(pool, fitting[:size], spec, params, seed):
             deque(timed(batch, each), maxlen=0)
     expected: list[list[int]] = []
-    turn = 0
-    for _ in range(repeat):
-        for size in (ALONE, *sizes):
-            first, turn = turn % len(specs) if expected else 0, turn + 1
-            for spec in specs[first:] + specs[:first]:
-                found, seconds = _decode(batches.get((size, spec)), pool, fitting, spec, params, seed)
-                texts = [generation.token_ids for generation in found]
-                expected = expected or texts
-                equal = sum(one == other for one, other in zip(texts, expected, strict=True))
-                yield BatchFigures.of(spec, size, found, seconds, equal)
+    for turn, size in enumerate((ALONE, *sizes) * repeat):
+        for spec in rotated(specs, turn):
+            found, seconds = _decode(batches.get((size, spec)), pool, fitting, spec, params, seed)
+            texts = [generation.token_ids for generation in found]
+            expected = expected or texts
+            equal = sum(one == other for one, other in zip(texts, expected, strict=True))
+            yield BatchFigures.of(spec, size, found, seconds, equal)
 
 
 def _fits(pool: Pool, item: SuiteItem, params: SamplingParams) -> bool:
@@ -178,9 +175,9 @@ class SuiteBatch(SuiteRun):
         params: SamplingParams,
         size: int,
         *,
-        seed: int = 0,
-        origin: Origin = Origin("bench"),  # noqa: B008
-        waiting: object = None,
+        seed: int,
+        origin: Origin,
+        waiting: object,
     ):
         super().__init__(pool, items, policies, params, seed=seed, origin=origin)
         self.size, self.waiting, self.measures_baseline = size, waiting, False
@@ -188,7 +185,6 @@ class SuiteBatch(SuiteRun):
         self._measured: list[Measurement] = []
 
     def cancel(self) -> None:
-        """As of :class:`SuiteRun`."""
         super().cancel()
         for measurement in list(self._measured):
             measurement.cancel()

@@ -24,6 +24,7 @@ from multidraft.replay.regret import acceptance_table, fixed_rounds
 T = TypeVar("T")
 PROBE_CONTEXT = 200
 PROBE_WARMUP, PROBE_REPEATS = 5, 25
+PLAIN_TOKENS, PLAIN_REPEATS = 64, 7
 
 
 def describe_pool(pool: Pool) -> dict[str, Any]:
@@ -81,17 +82,17 @@ def _seconds(pool: Pool, action: Callable[[], T]) -> tuple[float, T]:
     return time.perf_counter() - started, result
 
 
-def compare_plain_decoding(pool: Pool, prompt: str, tokens: int = 64, repeats: int = 7) -> dict[str, float]:
+def compare_plain_decoding(pool: Pool, prompt: str) -> dict[str, float]:
     """Tokens per second of plain greedy decoding, by this engine and by ``transformers``' own ``generate``.
 
-    Both read the prompt and decode it, in turns; medians of ``repeats``, after one turn each to warm up. Our baseline
-    has to be the faster one, or speed-ups over it would be worth nothing.
+    Both read the prompt and decode it, in turns; medians, after one turn each to warm up. Our baseline has to be the
+    faster one, or speed-ups over it would be worth nothing.
     """
     ids = torch.tensor([pool.encode(prompt)], device=pool.device)
-    params, pad = SamplingParams(max_new_tokens=tokens), min(pool.stop_ids, default=0)
+    params, pad = SamplingParams(max_new_tokens=PLAIN_TOKENS), min(pool.stop_ids, default=0)
     plain = partial(pool.target.model.generate, ids, attention_mask=torch.ones_like(ids), do_sample=False)
     ours, theirs = [], []
-    for _ in range(repeats + 1):
+    for _ in range(PLAIN_REPEATS + 1):
         out = generate(pool, prompt, "autoregressive", params)
         ours.append(len(out.token_ids) / (out.prefill_seconds + out.seconds))
         action = partial(plain, max_new_tokens=len(out.token_ids), pad_token_id=pad)

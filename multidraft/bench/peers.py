@@ -12,7 +12,7 @@ from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.bench.baseline import BASELINE
 from multidraft.bench.engines import Output, Peer
-from multidraft.bench.runner import Entry
+from multidraft.bench.runner import Entry, rotated
 from multidraft.bench.table import markdown, shown
 from storage.figures import FEWEST_TOKENS, divided, ratio_of_totals
 from storage.records import FINISHED, Generation
@@ -56,8 +56,7 @@ def beside_peers(
             continue
         ids = pool.encode(item.prompt)
         most = min(params.max_new_tokens, pool.target.window - len(ids))
-        first = turn % len(peers)
-        for peer in [*peers[first:], *peers[:first]]:
+        for peer in rotated(peers, turn):
             if not turn:
                 peer.generate(ids, min(most, 8))  # a warm-up that is not counted
             done.append(PeerRun(peer.name, item.id, peer.generate(ids, most), ours))

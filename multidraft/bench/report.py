@@ -14,6 +14,7 @@ from drafters.sampling import SamplingParams
 from multidraft._version import version
 from multidraft.bench.baseline import BASELINE
 from multidraft.bench.runner import Entry
+from multidraft.bench.suites import SuiteItem
 from multidraft.bench.summary import Row, speedups
 from storage.figures import divided
 from storage.records import PHASES
@@ -25,14 +26,14 @@ class Asked:
 
     Attributes:
         suite: names of its suites.
-        prompts: how many they have, after ``limit``.
+        items: their prompts, after ``limit``.
         policies: specs in their canonical spelling, each once.
         limit: most prompts of each suite; ``None`` for all.
         begun: when it began, in UTC.
     """
 
     suite: str
-    prompts: int
+    items: Sequence[SuiteItem]
     policies: tuple[str, ...]
     params: SamplingParams
     begun: datetime
@@ -43,7 +44,7 @@ class Asked:
     @property
     def runs(self) -> int:
         """Runs in all, the autoregressive ones included."""
-        return self.prompts * self.repeat * len({BASELINE, *self.policies})
+        return len(self.items) * self.repeat * len({BASELINE, *self.policies})
 
     @property
     def settings(self) -> dict[str, Any]:

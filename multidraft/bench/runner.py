@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TypeVar
 
 from drafters.errors import ContextWindowError, PromptError
 from drafters.pool import Pool
@@ -22,6 +23,7 @@ from storage.records import Generation
 from storage.run import Origin, Run
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -125,10 +127,9 @@ class SuiteRun:
         """
         for turn in range(self.repeat * len(self.items)):
             repeat, index = divmod(turn, len(self.items))
-            first = turn % len(self.specs)
             found: dict[str, Entry] = {}
             try:
-                for spec in self.specs[first:] + self.specs[:first]:
+                for spec in rotated(self.specs, turn):
                     if entry := self._known(index, spec):
                         found[spec], self.done = entry, self.done + 1
                         continue
@@ -213,6 +214,12 @@ class SuiteRun:
 def _at_once(measurement: Measurement) -> Iterable[None]:
     measurement.compute()
     return ()
+
+
+def rotated(order: Sequence[T], turn: int) -> list[T]:
+    """The order of a turn, so that each comes first as often as the others."""
+    first = turn % len(order)
+    return [*order[first:], *order[:first]]
 
 
 def seed_of(seed: int, item: SuiteItem, repeat: int = 0) -> int:

@@ -23,7 +23,7 @@ from multidraft.bench.engines import Peer, missing_packages, peers_for
 from multidraft.bench.peers import PeerRun, beside_peers, render_peers, summary_of_peers
 from multidraft.bench.report import Asked, make_report
 from multidraft.bench.runner import Entry, SuiteRun
-from multidraft.bench.suites import SuiteItem, load_suite
+from multidraft.bench.suites import load_suite
 from multidraft.bench.table import notes, render_table
 from multidraft.bench.vllm_peer import vllm_peers
 from multidraft.commands import options as shared
@@ -96,12 +96,11 @@ def run(options: argparse.Namespace) -> int:
         more = [f"{suite.more_problems:,} more left out"] if suite.more_problems else []
         for line in [*(f"{problem} (left out)" for problem in suite.problems), *more]:
             print(f"multidraft: {suite.name}: {line}", file=sys.stderr)
-    items = [item for suite in suites for item in suite.items]
     with _files(options):
         pool = shared.load_pool(options.pool)
         asked = Asked(
             suite=" + ".join(suite.name for suite in suites),
-            prompts=len(items),
+            items=[item for suite in suites for item in suite.items],
             policies=specs,
             params=shared.sampling_params(options, pool.draft_length),
             begun=datetime.now(UTC),
@@ -110,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
             limit=options.limit,
         )
         if sizes:
-            return _throughput(options, pool, items, asked, sizes)
+            return _throughput(options, pool, asked, sizes)
         if options.peers and not asked.params.greedy:
             raise md.UserError("--peers compares greedy decoding: leave out --temperature")
         alone = (spec.removeprefix("fixed:") for spec in specs if spec.startswith("fixed:"))
@@ -118,7 +117,7 @@ def run(options: argparse.Namespace) -> int:
         peers = [*peers_for(pool, length, next(alone, None)), *vllm_peers(pool, length)] if options.peers else []
         if options.peers and (missing := missing_packages()):
             print(f"multidraft: --peers runs without llama.cpp; not installed: {', '.join(missing)}", file=sys.stderr)
-        return _benchmark(options, pool, items, asked, peers)
+        return _benchmark(options, pool, asked, peers)
 
 
 def _sizes(options: argparse.Namespace) -> list[int]:
@@ -133,13 +132,12 @@ def _sizes(options: argparse.Namespace) -> list[int]:
     return sorted({int(text) for text in given})
 
 
-def _throughput(
-    options: argparse.Namespace, pool: Pool, items: Sequence[SuiteItem], asked: Asked, sizes: Sequence[int]
-) -> int:
+def _throughput(options: argparse.Namespace, pool: Pool, asked: Asked, sizes: Sequence[int]) -> int:
     """Measure batches, print and write what was measured; exit status 1 if a greedy output was not the target's own."""
     runs: list[BatchFigures] = []
     report = make_report(pool, asked, [])
-    for run in measure_batches(pool, items, asked.policies, asked.params, sizes, seed=asked.seed, repeat=asked.repeat):
+    often = {"seed": asked.seed, "repeat": asked.repeat}
+    for run in measure_batches(pool, asked.items, asked.policies, asked.params, sizes, **often):
         runs.append(run)
         where = f"in a batch of {run.size}" if run.size else "alone"
         print(f"{run.policy} {where}: {run.tokens_per_second:.0f} tokens/s", file=sys.stderr)
@@ -150,9 +148,7 @@ def _throughput(
     return 0 if written and same else 1
 
 
-def _benchmark(
-    options: argparse.Namespace, pool: Pool, items: Sequence[SuiteItem], asked: Asked, peers: Sequence[Peer]
-) -> int:
+def _benchmark(options: argparse.Namespace, pool: Pool, asked: Asked, peers: Sequence[Peer]) -> int:
     """Measure, print, and write report and history: also what was measured before an error or an interruption."""
     store = Store(options.db) if options.db else None
     origin = Origin("bench", suite=asked.suite, batch_id=uuid.uuid4().hex)
@@ -163,8 +159,8 @@ def _benchmark(
         pool.traffic = new_traffic(pool)
     try:
         try:
-            policies, repeat, seed = [BASELINE, *asked.policies], asked.repeat, asked.seed
-            entries = SuiteRun(pool, items, policies, asked.params, seed=seed, repeat=repeat, origin=origin).all()
+            policies, often = [BASELINE, *asked.policies], {"seed": asked.seed, "repeat": asked.repeat}
+            entries = SuiteRun(pool, asked.items, policies, asked.params, **often, origin=origin).all()
             for entry in beside_peers(entries, pool, peers, asked.params, beside) if peers else entries:
                 runs.append(entry)
                 if options.stream:  # before the next prompt begins

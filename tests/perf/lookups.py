@@ -27,23 +27,22 @@ from multidraft.commands.options import add_pool
 
 CONTEXT, DRAFTS = 100_000, 500
 """Tokens of context at most, and how many of them are followed by a measured draft."""
+DRAFT_LENGTH = 8
 
 
-def microseconds_per_draft(
-    drafter: Drafter, history: Sequence[int], draft_length: int = 8, drafts: int = DRAFTS
-) -> tuple[float, float]:
-    """Median and 99th percentile of a draft, one after each of the last ``drafts`` tokens of ``history``.
+def microseconds_per_draft(drafter: Drafter, history: Sequence[int]) -> tuple[float, float]:
+    """Median and 99th percentile of a draft, one after each of the last ``DRAFTS`` tokens of ``history``.
 
     What is timed is what a round waits for: catching up on the new token, and drafting.
     """
-    params, generator = SamplingParams(draft_length=draft_length), torch.Generator()
-    context = list(history[:-drafts])
+    params, generator = SamplingParams(draft_length=DRAFT_LENGTH), torch.Generator()
+    context = list(history[:-DRAFTS])
     drafter.prepare(context)
     seconds = []
-    for token in history[-drafts:]:
+    for token in history[-DRAFTS:]:
         context.append(token)
         begun = time.perf_counter()
-        drafter.propose(context, draft_length, params, generator)
+        drafter.propose(context, DRAFT_LENGTH, params, generator)
         seconds.append(time.perf_counter() - begun)
     return 1e6 * median(seconds), 1e6 * sorted(seconds)[len(seconds) * 99 // 100]
 

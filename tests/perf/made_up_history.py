@@ -37,14 +37,14 @@ VARIANTS = 4
 """Simulated runs per policy and task; all others repeat one of them at another time and pace."""
 
 
-def build_history(path: Path, runs: int, rounds: int, seed: int = 0) -> None:
+def build_history(path: Path, runs: int, rounds: int) -> None:
     """Write a history of ``runs`` runs over a year, ``rounds`` rounds each on average, through the store's own schema.
 
     Every run repeats one of a few hundred simulated ones (a policy on a table of acceptances) at its own pace, so
     that the figures of a run and those of its rounds belong together.
     """
     Store(path).close()
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     templates = [
         _simulate(policy, task, rounds, rng)
         for policy in POLICIES

@@ -42,9 +42,9 @@ TOPICS = ("math", "sql", "translation", "json")
 MOST_TOKENS = 256
 
 
-def write_prompts(path: Path, count: int, seed: int = 2026) -> None:
+def write_prompts(path: Path, count: int) -> None:
     """Held-out prompts of all tasks alike, each once, shuffled."""
-    rng, rows = random.Random(seed), dict[str, str]()
+    rng, rows = random.Random(2026), dict[str, str]()
     while len(rows) < count:
         name = sorted(FAMILIES)[len(rows) % len(FAMILIES)]
         rows.setdefault(FAMILIES[name].example(rng, "heldout").prompt, name)
@@ -63,8 +63,9 @@ def seconds(found: Sequence[Replayed], part: range | None = None) -> list[float]
     return [found[n].seconds or 0.0 for n in part or range(len(found))]
 
 
-def live(prompts: Path, path: Path, pool: str, fixed: str = "fixed:general") -> None:
+def live(prompts: Path, path: Path, pool: str) -> None:
     """The stream, decoded; the traffic does not hear the router."""
+    fixed = "fixed:general"
     specs = ["rate-hedge", COLD, ROUTER, fixed]  # the first from the traffic, as is its default
     given = ["bench", str(prompts), "--pool", pool, "--stream", "--policies", ",".join(specs), "--db", str(path)]
     with patch.object(bench, "new_traffic", lambda pool: traffic_with(len(pool.drafters), pool.draft_length, None)):

@@ -22,7 +22,7 @@ from tests import tiny
 POOL = SimpleNamespace(name="tiny", card_hash="0123", dtype="float32", device=torch.device("cpu"))
 ASKED = Asked(
     suite="suite",
-    prompts=3,
+    items=[SuiteItem("1", "a", "math")] * 3,
     policies=("ucb:beta=0.1", "ucb"),
     params=SamplingParams(64, 0.7, 0.9, 40, 6),
     begun=datetime(2026, 11, 22, 10, 30, 5, 123, UTC),
