@@ -39,15 +39,15 @@ def find_chromium() -> str | None:
 
 
 @contextmanager
-def started() -> Iterator[Browser]:
-    """The browser, for as long as the context lasts.
+def started(path: str | None = None) -> Iterator[Browser]:
+    """The browser at a path, by default the one found, for as long as the context lasts.
 
     Raises:
         SystemExit: there is none; it says what to install.
     """
     from playwright.sync_api import sync_playwright
 
-    path = find_chromium()
+    path = path or find_chromium()
     if not path:
         raise SystemExit(HINT)
     with sync_playwright() as playwright:

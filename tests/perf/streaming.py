@@ -9,8 +9,7 @@ import argparse
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from math import isnan
@@ -19,7 +18,7 @@ from statistics import median
 from typing import Any
 from urllib.parse import urlencode
 
-from playwright.sync_api import Browser, Error, Page, sync_playwright
+from playwright.sync_api import Page
 from scipy.stats import quantile_test
 
 from drafters.errors import UserError
@@ -32,6 +31,7 @@ from multidraft.service.workbench import RunJob, Workbench
 from multidraft.ui.app import serve
 from storage.run import Run
 from storage.store import Store
+from tests.browser.find_chromium import started
 
 PROMPT = "Count on and on."
 """A prompt of no task of the pocket pool, so that its answer does not end by itself."""
@@ -83,9 +83,7 @@ class StreamingCost:
         return [watched / alone for alone, watched in zip(self.alone, self.watched, strict=True)]
 
 
-def streaming_cost(
-    pool: Pool, request: Request, visits: int, pairs: int = 1, browser: Path | None = None
-) -> StreamingCost:
+def streaming_cost(pool: Pool, request: Request, visits: int, pairs: int, browser: str | None) -> StreamingCost:
     """Run ``request`` without and with a page, in turn, so that drift hits both alike.
 
     Each run is one as visitors make it: plain decoding is measured just after it, off its clock. The browser runs on
@@ -94,10 +92,11 @@ def streaming_cost(
     Args:
         visits: how many first visits; before the first pair of each no page is open.
         pairs: of runs in each visit. Before a further one the page stays open and idle.
-        browser: the program; ``None`` takes Playwright's own.
+        browser: the program; ``None`` takes the one that the browser tests find.
 
     Raises:
-        UserError: there is no browser, or a run failed.
+        UserError: a run failed.
+        SystemExit: there is no browser.
     """
     alone: list[_Run] = []
     watched: list[_Run] = []
@@ -107,7 +106,7 @@ def streaming_cost(
         workbench.warm_up()
         served = serve(workbench)
         try:
-            with _started(browser) as chromium:
+            with started(browser) as chromium:
                 for _ in range(visits):
                     alone.append(_measured(workbench, partial(workbench.submit, request)))
                     with chromium.new_context(viewport={"width": 1400, "height": 900}) as context:
@@ -168,18 +167,6 @@ def _measured(workbench: _Bench, start: Callable[[], object]) -> _Run:
     return _Run(generation.tokens_per_second, time.process_time() - began)
 
 
-@contextmanager
-def _started(browser: Path | None) -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        try:
-            program: dict[str, Any] = {"executable_path": str(browser)} if browser else {}
-            started = playwright.chromium.launch(args=["--no-sandbox"], **program)
-        except Error as error:
-            raise UserError(f"the browser cannot be started: {str(error).splitlines()[0]}") from None
-        yield started
-        started.close()
-
-
 def _visit(page: Page, address: str, request: Request) -> float:
     """Open the app with what ``request`` asks for; returns the seconds until its Run button was there."""
     params = request.params
@@ -212,7 +199,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.set_defaults(max_new_tokens=1000)
     parser.add_argument("--visits", type=int, default=6, help="how often the page is opened (default: %(default)s)")
     parser.add_argument("--pairs", type=int, default=1, help="pairs of runs per visit, one watched and one not")
-    parser.add_argument("--browser", type=Path, help="a Chromium (default: Playwright's own)")
+    parser.add_argument("--browser", help="a Chromium (default: the one that the browser tests find)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args(arguments)
     pool = load_pool(options.pool)

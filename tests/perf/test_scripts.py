@@ -19,7 +19,6 @@ from multidraft.policies import POLICIES, likeness, pair_costs, rate_hedge
 from multidraft.replay.recorded import Recorded
 from multidraft.ui.tabs.dashboard.views import CHARTS
 from storage import queries, ranking
-from tests.browser.find_chromium import HINT, find_chromium
 from tests.browser.test_endpoints import elsewhere
 from tests.multidraft.conftest import RECORDED
 from tests.perf import (
@@ -186,10 +185,8 @@ def test_commits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.long
 def test_streaming(pool_card: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    chromium = find_chromium()
-    assert chromium, HINT
     arguments = ["--pool", str(pool_card), "--prompt", "abc abd", "--max-new-tokens", "20", "--visits", "1"]
-    elsewhere(streaming.main, [*arguments, "--browser", str(chromium), "--json"])
+    elsewhere(streaming.main, [*arguments, "--json"])
     measured = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert measured["tokens"] == 20 and len(measured["alone"]) == len(measured["watched"]) == 1
     assert measured["cost"] == pytest.approx(1 - measured["watched"][0] / measured["alone"][0])

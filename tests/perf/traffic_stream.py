@@ -42,9 +42,9 @@ TOPICS = ("math", "sql", "translation", "json")
 MOST_TOKENS = 256
 
 
-def write_prompts(path: Path, count: int) -> None:
+def write_prompts(path: Path, count: int, seed: int = 2026) -> None:
     """Held-out prompts of all tasks alike, each once, shuffled."""
-    rng, rows = random.Random(2026), dict[str, str]()
+    rng, rows = random.Random(seed), dict[str, str]()
     while len(rows) < count:
         name = sorted(FAMILIES)[len(rows) % len(FAMILIES)]
         rows.setdefault(FAMILIES[name].example(rng, "heldout").prompt, name)
