@@ -13,7 +13,6 @@ from multidraft.bench.verdict_tables import times
 from multidraft.replay.advice import Advice
 from multidraft.replay.contribution import NEGLIGIBLE, Share
 from multidraft.replay.options import Option
-from multidraft.replay.recorded import replayed_as
 from storage.figures import FEWEST_PROMPTS, FEWEST_TO_TELL
 
 AT_ONE_SPEED = (
@@ -101,10 +100,8 @@ def _fastest_alone(advice: Advice) -> str:
 
 def _variant(advice: Advice) -> str:
     """What the replayed policy is to the one that ran, where that one cannot be replayed as it is."""
-    ran = advice.measured.best.spec if advice.measured else advice.about.spec
-    return (
-        "" if ran == advice.about.spec or replayed_as(ran) != advice.about.spec else f", replayed in place of `{ran}`"
-    )
+    ran = advice.measured.best.spec if advice.measured and advice.about_measured else advice.about.spec
+    return f", replayed in place of `{ran}`" if ran != advice.about.spec else ""
 
 
 def _beyond(advice: Advice, live: Advice) -> str:
@@ -272,7 +269,7 @@ def _lengths(advice: Advice) -> list[str]:
 def _about(advice: Advice) -> list[str]:
     """Under which policy lengths and drafters were tried, where the one that the verdict is on has no such replays."""
     live = advice.measured
-    if live is None or advice.about.spec == replayed_as(live.best.spec):
+    if live is None or advice.about_measured:
         return []
     return [f"Lengths and drafters are tried under `{advice.about.spec}`, as `{live.best.spec}` is not replayed."]
 

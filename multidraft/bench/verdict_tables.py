@@ -10,7 +10,6 @@ from drafters.hardware import format_bytes
 from multidraft.bench.table import NOTHING, percent
 from multidraft.replay.advice import Advice
 from multidraft.replay.options import Option
-from multidraft.replay.recorded import replayed_as
 from storage.figures import Ratio
 
 FATES = {"keep": "keep", "remove": "can go", "alone": "can go alone", "open": "not settled"}
@@ -58,8 +57,7 @@ def tables(advice: Advice) -> list[Table]:
     if advice.lengths:
         about = advice.about
         heads = ("draft length", f"whole requests, times as fast as with {about.length}")
-        live = advice.measured if advice.measured and replayed_as(advice.measured.best.spec) == about.spec else None
-        marks = {live.best.length: " (measured)"} if live else {}
+        marks = {live.best.length: " (measured)"} if live and advice.about_measured else {}
         ratios = {**{length: times(ratio) for length, ratio in advice.lengths.items()}, about.length: "1.00×"}
         lengths = [(f"{length}{marks.get(length, '')}", ratio) for length, ratio in sorted(ratios.items())]
         found.append(Table(f"Draft lengths of `{about.spec}`{how}", heads, lengths, 1))

@@ -124,6 +124,11 @@ class Advice:
         return next((option for option in self.options if (option.spec, option.length) not in ran), None)
 
     @property
+    def about_measured(self) -> bool:
+        """Whether drafters and lengths are told of the policy that is first where runs were measured."""
+        return self.measured is not None and replayed_as(self.measured.best.spec) == self.about.spec
+
+    @property
     def prompts(self) -> int:
         """Distinct prompts."""
         return len(self.plain.request)

@@ -73,6 +73,30 @@ TRUE = Costs(
 )
 
 
+def a_row(arm=0, **changes):
+    row = {
+        "arm": arm,
+        "together": 0,
+        "draft_length": 4 if arm is not None else 0,
+        "accepted": 0,
+        "emitted": 1,
+        "nodes": 4,
+        "depth": 4,
+        "draft_seconds": 0.4,
+        "verify_seconds": 1.0,
+        "policy_seconds": 0.01,
+        "evaluate_seconds": 0.0,
+        "evaluated": 0,
+        "policy": "ucb:reward=be",
+        "prompt_tokens": 40,
+        "readers": None,
+        "prefill_seconds": 0.01,
+        "baseline_prefill_seconds": 0.01,
+        "baseline_seconds_per_token": None,
+    }
+    return row | changes
+
+
 def timed(count, seed=0, readers=None):
     """Recorded rounds timed by ``TRUE``: chains of drafter 0, which stop early, and trees of drafter 1, some rounds
     without a draft, some with an evaluation."""
@@ -86,26 +110,20 @@ def timed(count, seed=0, readers=None):
         since += emitted
         evaluated = since if rng.random() < 0.05 else 0
         rounds.append(
-            {
-                "arm": arm,
-                "together": 0,
-                "draft_length": 8 if arm is not None else 0,
-                "accepted": emitted - 1,
-                "emitted": emitted,
-                "nodes": nodes,
-                "depth": depth,
-                "draft_seconds": 0.0 if arm is None else TRUE.drafting(arm, depth, unread.tokens[arm]),
-                "verify_seconds": TRUE.verification(nodes),
-                "policy_seconds": TRUE.overhead,
-                "evaluate_seconds": TRUE.evaluation_seconds(evaluated) if evaluated else 22e-6,
-                "evaluated": evaluated,
-                "policy": "ucb:reward=be",
-                "prompt_tokens": 40,
-                "readers": readers,
-                "prefill_seconds": 0.01,
-                "baseline_prefill_seconds": None,
-                "baseline_seconds_per_token": None,
-            }
+            a_row(
+                arm,
+                draft_length=8 if arm is not None else 0,
+                accepted=emitted - 1,
+                emitted=emitted,
+                nodes=nodes,
+                depth=depth,
+                draft_seconds=0.0 if arm is None else TRUE.drafting(arm, depth, unread.tokens[arm]),
+                verify_seconds=TRUE.verification(nodes),
+                policy_seconds=TRUE.overhead,
+                evaluate_seconds=TRUE.evaluation_seconds(evaluated) if evaluated else 22e-6,
+                evaluated=evaluated,
+                readers=readers,
+            )
         )
         unread.emitted(emitted, () if arm is None else (arm,))
         if evaluated:
@@ -257,30 +275,6 @@ def test_outliers_count_as_three_times_the_expected():
     rows = [(1.0, 1.0)] * 99 + [(1.0, 1000.0)]
     assert fit(rows, 1)[0] == pytest.approx(99 / 97, rel=1e-2)
     assert fit([], 2).tolist() == [0.0, 0.0]
-
-
-def a_row(arm=0, **changes):
-    row = {
-        "arm": arm,
-        "together": 0,
-        "draft_length": 4 if arm is not None else 0,
-        "accepted": 0,
-        "emitted": 1,
-        "nodes": 4,
-        "depth": 4,
-        "draft_seconds": 0.4,
-        "verify_seconds": 1.0,
-        "policy_seconds": 0.01,
-        "evaluate_seconds": 0.0,
-        "evaluated": 0,
-        "policy": "ucb",
-        "prompt_tokens": 40,
-        "readers": None,
-        "prefill_seconds": 0.01,
-        "baseline_prefill_seconds": 0.01,
-        "baseline_seconds_per_token": None,
-    }
-    return row | changes
 
 
 def test_drafts_overrun_and_spread_as_often_as_they_did():
