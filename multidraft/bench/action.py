@@ -66,7 +66,7 @@ def _now(live: Advice, advice: Advice) -> str:
         return f"run {_named(best)}: {why}."
     alike = [option for option in level if (best.times_as_fast(option).prompts_to_settle or math.inf) > MOST_PROMPTS]
     among = alike if level[0] in alike else level
-    simple = next((option for option in among if is_single(option)), None) if not is_single(best) else None
+    simple = next((option for option in among if option.single), None) if not best.single else None
     if among is alike:
         why = f"more than {MOST_PROMPTS:,} prompts would be needed to tell `{best.spec}` from {_rivals(alike)}"
         why += ", so either will do"
@@ -135,7 +135,7 @@ class LeftOut(NamedTuple):
 def left_out(advice: Advice) -> LeftOut | None:
     """Where the verdict leaves drafters out."""
     gone, text, live = advice.removed[0], advice.text, advice.measured or advice
-    if not gone or text is None or advice.pays != "yes" or not advice.trusted or is_single(advice.about):
+    if not gone or text is None or advice.pays != "yes" or not advice.trusted or advice.about.single:
         return None
     pool, suite, params = text.conditions.pool, text.origin.suite, text.params
     card = pool if is_bundled(pool) else "CARD"
@@ -175,10 +175,10 @@ def untried(advice: Advice) -> Untried | None:
     if not live.option(first.spec) and gain >= WORTH_A_RUN:
         why = f"Replays put `{first.spec}` first, {not_run(live, first.spec)}: run it on these prompts too."
         return Untried((best, first.spec), None, why)
-    single = next((option for option in advice.options if is_single(option) and not live.option(option.spec)), None)
+    single = next((option for option in advice.options if option.single and not live.option(option.spec)), None)
     if live.best.times_as_fast(live.plain).value <= 1:
         return None  # a single drafter in place of it would not pay either
-    if known is None or single is None or is_single(known) or known.times_as_fast(single).side > 0:
+    if known is None or single is None or known.single or known.times_as_fast(single).side > 0:
         return None
     freed = _freed(advice, single)
     why = f"By replays a single drafter is not significantly slower{freed}: run `{single.spec}` on these prompts too."
@@ -205,14 +205,8 @@ def _named(option: Option) -> str:
     return f"`{option.spec}`" + (f", draft length up to {option.length}" if option.length else "")
 
 
-def is_single(option: Option) -> bool:
-    """Whether it plays one drafter alone."""
-    return option.spec.startswith("fixed:")
-
-
 def _freed(advice: Advice, simple: Option) -> str:
-    used = simple.spec.removeprefix("fixed:")
-    freed = sum(share.memory or 0 for share in advice.shares if share.drafter != used)
+    freed = sum(share.memory or 0 for share in advice.shares if share.drafter != simple.single)
     return f" ({format_bytes(freed)} less memory)" if freed else ""
 
 

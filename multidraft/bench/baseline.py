@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from multidraft.policies import parse_spec
+from multidraft.policies.static import Autoregressive
 from storage.records import FINISHED, Generation
 from storage.run import Baseline, Run
 
-BASELINE = "autoregressive"
+BASELINE = Autoregressive.name
 """The policy that never drafts."""
 
 

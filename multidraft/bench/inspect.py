@@ -45,14 +45,14 @@ def describe_pool(pool: Pool) -> dict[str, Any]:
         pool.target.accept([], context[-1])
 
     pool.target.prefill(context)
-    step = _milliseconds(pool, lambda: verify(Draft.empty()))
+    step = _milliseconds(pool, partial(verify, Draft.empty()))
     pool.target.prefill(context)
-    full = _milliseconds(pool, lambda: verify(Draft.chain(context[:length])))
+    full = _milliseconds(pool, partial(verify, Draft.chain(context[:length])))
     drafters = []
     for drafter in pool.drafters:
         drafter.prepare(context)
-        drafted = len(drafter.propose(context, length, params, generator))
-        cost = _milliseconds(pool, lambda d=drafter: d.propose(context, length, params, generator))  # type: ignore[misc]
+        propose = partial(drafter.propose, context, length, params, generator)
+        drafted, cost = len(propose()), _milliseconds(pool, propose)
         about = {"name": drafter.name, "kind": drafter.kind, "parameters": drafter.parameter_count}
         drafters.append({**about, "draft_step_ms": cost / max(drafted, 1)})
     parameters = pool.target.model.num_parameters()

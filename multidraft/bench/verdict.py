@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from drafters.hardware import format_bytes
-from multidraft.bench.action import action, is_single, listed, quoted, shorter_is_faster, withheld
+from multidraft.bench.action import action, listed, quoted, shorter_is_faster, withheld
 from multidraft.bench.caveats import caveats, mostly_cut
 from multidraft.bench.table import count, percent
 from multidraft.bench.verdict_tables import times
@@ -83,7 +83,7 @@ def _kept_or_not(advice: Advice) -> str:
             fates.setdefault(advice.fate(share), []).append(share.drafter)
     memory = f" ({freed} less memory)" if (freed := _freed(advice)) else ""
     parts = [f"keep {quoted(fates['keep'])}"] if "keep" in fates else []
-    if "remove" in fates and not advice.about.spec.startswith("fixed:"):
+    if "remove" in fates and not advice.about.single:
         parts.append(f"leave out {quoted(fates['remove'])}{_fastest_alone(advice)}{memory}")
     if parts and (unsure := [*fates.get("alone", []), *fates.get("open", [])]):
         parts.append(f"not settled: {quoted(unsure)}")
@@ -93,7 +93,7 @@ def _kept_or_not(advice: Advice) -> str:
 
 def _fastest_alone(advice: Advice) -> str:
     """That the single drafter to take is among those that can go, if it is."""
-    single = next((o.spec.removeprefix("fixed:") for o in advice.options if is_single(o)), None)
+    single = next((option.single for option in advice.options if option.single), None)
     gone = single in advice.removed[0]
     return f" (`{single}` is the fastest alone, but beside the others it is not missed)" if gone else ""
 
@@ -130,7 +130,7 @@ def _beyond(advice: Advice, live: Advice) -> str:
 def _alone(advice: Advice) -> list[str]:
     """How the fastest drafter does alone, where it was not run."""
     live = advice.measured
-    single = next((option for option in advice.options if is_single(option)), None)
+    single = next((option for option in advice.options if option.single), None)
     if single is None or not advice.texts or single is advice.best or (live and live.option(single.spec)):
         return []
     ratio, beside = single.times_as_fast(advice.plain), advice.best.times_as_fast(advice.plain)
@@ -279,7 +279,7 @@ def _drafters(advice: Advice) -> list[str]:
     if keep := [share for share in advice.shares if advice.fate(share) == "keep"]:
         said.append(f"By replays under `{about}`, keep {listed([_kept(share) for share in keep])}.")
     gone, ratio = advice.removed
-    if gone and about.startswith("fixed:"):
+    if gone and advice.about.single:
         said.append(f"`{about}` plays no other drafter, which says nothing of them under other policies.")
     elif gone:
         freed = f"; {memory} of memory (weights and cache) are free then" if (memory := _freed(advice)) else ""

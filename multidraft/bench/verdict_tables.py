@@ -41,7 +41,7 @@ def tables(advice: Advice) -> list[Table]:
     if advice.measured:
         columns += "|draft length, measured|tokens per round, measured|decode, measured|whole request, measured"
     found = [Table(f"Policies{how}{far}", tuple(columns.split("|")), policies, columns.count("|"))]
-    if advice.shares and not advice.about.spec.startswith("fixed:"):  # which says nothing of others
+    if advice.shares and not advice.about.single:  # which says nothing of others
         columns = "drafter|share of the tokens from its drafts|request time without it|memory (weights, cache)|verdict"
         drafters = [
             (

@@ -53,7 +53,6 @@ def add(sub: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the verdict on the traffic that a history or a report stands for."""
     advice = _of_history(options) if options.db else _of_report(options.report)
     if options.json:
         print(json.dumps(as_json(advice), ensure_ascii=False))

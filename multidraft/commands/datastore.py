@@ -19,7 +19,6 @@ def add(sub: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Build a datastore with the tokenizer of a pool."""
     path = find_card(options.pool)
     built = build_datastore(options.out, options.texts, tokenizer_of(load_card(path)[0].target, path))
     seconds = built.seconds + built.sort_seconds

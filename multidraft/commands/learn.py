@@ -30,7 +30,6 @@ def add(sub: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show, export or forget what the pools of a history have learnt."""
     if not options.db.exists():
         raise md.UserError(f"there is no database {options.db}; bench --db and the app write one")
     found = [pool for pool in lessons.pools(options.db) if options.pool in (None, pool.pool)]

@@ -15,7 +15,6 @@ def add(sub: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """List the policies with their settings and sources."""
     rows: list[dict[str, Any]] = []
     for name, kind in sorted(POLICIES.items()):
         settings: dict[str, Any] = {key: setting.default for key, setting in settings_of(kind).items()}

@@ -18,13 +18,14 @@ import numpy as np
 from drafters.errors import PolicyError, UserError
 from multidraft.policies import canonical_spec, parse_spec
 from multidraft.policies.specs import read_spec
+from multidraft.policies.static import Autoregressive
 from multidraft.replay.contribution import Share, contributions, superfluous
 from multidraft.replay.options import Option, replayed
 from multidraft.replay.recorded import Recorded, Route, replayed_as, without_divergence
 from storage.figures import FEWEST_PROMPTS, FEWEST_TOKENS, Ratio, ranks
 from storage.run import Run
 
-PLAIN = "autoregressive"
+PLAIN = Autoregressive.name
 
 USUAL = ("rate-hedge", "ucb:reward=be", "ucb:reward=be,start=router", "normal-hedge", "router")
 """Policies that are always tried, beside each drafter alone and those that were recorded."""
@@ -184,7 +185,7 @@ class Advice:
 
     def fate(self, share: Share) -> Fate:
         """What is advised on a drafter, in sentences, tables and JSON alike."""
-        if self.about.spec.startswith("fixed:") and not share.asked:
+        if self.about.single and not share.asked:
             return "open"  # a policy of one drafter says nothing of the others
         if share.drafter in self.removed[0]:
             return "remove"

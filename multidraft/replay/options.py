@@ -59,6 +59,11 @@ class Option:
         return found.of_runs((self.uncertainty, other.uncertainty))
 
     @property
+    def single(self) -> str | None:
+        """The drafter that it plays alone, if it is a policy of one."""
+        return self.spec.removeprefix("fixed:") if self.spec.startswith("fixed:") else None
+
+    @property
     def mean_accepted_tokens(self) -> float:
         """Tokens per round."""
         return float(self.tokens.sum() / self.rounds.sum())

@@ -104,9 +104,9 @@ def own_bench(pool_card: Path, store: Store) -> Iterator[Workbench]:
     workbench.close()
 
 
-@pytest.fixture
-def suite(tmp_path):
-    path = tmp_path / "suite.jsonl"
+@pytest.fixture(scope="session")
+def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("suite") / "suite.jsonl"
     rows = [{"prompt": text, "task": "letters"} for text in tiny.texts(3, 3, 3)]
     path.write_text("\n".join(json.dumps(row) for row in rows) + "\n")
     return path

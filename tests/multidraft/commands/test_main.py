@@ -47,13 +47,13 @@ def test_pool_prints_costs_and_matrix(pool_card, suite, capsys):
     assert min(content["plain_tokens_per_second"].values()) > 0
 
 
-@pytest.fixture
-def history(pool_card, suite, tmp_path, capsys):
+@pytest.fixture(scope="module")
+def history(pool_card, suite, tmp_path_factory):
     """A history of a benchmark: the file, and its report."""
-    db, out = tmp_path / "history.db", tmp_path / "out.json"
+    folder = tmp_path_factory.mktemp("history")
+    db, out = folder / "history.db", folder / "out.json"
     arguments = ["bench", str(suite), "--pool", str(pool_card), "--policies", "ucb:reward=be,normal-hedge,fixed:near"]
     assert main([*arguments, "--max-new-tokens", "40", "--db", str(db), "--out", str(out)]) == 0
-    capsys.readouterr()
     return db, json.loads(out.read_text())["policies"]
 
 
