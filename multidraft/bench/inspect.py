@@ -45,9 +45,9 @@ def describe_pool(pool: Pool) -> dict[str, Any]:
         pool.target.accept([], context[-1])
 
     pool.target.prefill(context)
-    step = _milliseconds(pool, partial(verify, Draft.empty()))
+    step = _milliseconds(pool, lambda: verify(Draft.empty()))
     pool.target.prefill(context)
-    full = _milliseconds(pool, partial(verify, Draft.chain(context[:length])))
+    full = _milliseconds(pool, lambda: verify(Draft.chain(context[:length])))
     drafters = []
     for drafter in pool.drafters:
         drafter.prepare(context)

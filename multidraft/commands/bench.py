@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> int:
     for suite in suites:
         more = [f"{suite.more_problems:,} more left out"] if suite.more_problems else []
         for line in [*(f"{problem} (left out)" for problem in suite.problems), *more]:
-            print(f"multidraft: {suite.name}: {line}", file=sys.stderr)
+            shared.warn(f"{suite.name}: {line}")
     with _files(options):
         pool = shared.load_pool(options.pool)
         asked = Asked(
@@ -116,7 +116,7 @@ def run(options: argparse.Namespace) -> int:
         length = asked.params.draft_length
         peers = [*peers_for(pool, length, next(alone, None)), *vllm_peers(pool, length)] if options.peers else []
         if options.peers and (missing := missing_packages()):
-            print(f"multidraft: --peers runs without llama.cpp; not installed: {', '.join(missing)}", file=sys.stderr)
+            shared.warn(f"--peers runs without llama.cpp; not installed: {', '.join(missing)}")
         return _benchmark(options, pool, asked, peers)
 
 
@@ -183,11 +183,11 @@ def _benchmark(options: argparse.Namespace, pool: Pool, asked: Asked, peers: Seq
     finally:
         recorded = not store or (store.close() and not store.problem)
         if store and not recorded:
-            print(f"multidraft: the history is incomplete: {store.problem}", file=sys.stderr)
+            shared.warn(f"the history is incomplete: {store.problem}")
     if stopped is not None:
         by_hand = isinstance(stopped, KeyboardInterrupt)
         done = f"{'interrupted' if by_hand else f'stopped by {told(stopped)},'} after {len(runs)} of {asked.runs} runs"
-        print(f"multidraft: {done}. {_left(options, runs, written)}", file=sys.stderr)
+        shared.warn(f"{done}. {_left(options, runs, written)}")
         return 130 if by_hand else 1
     policies = report["policies"].values()
     well = all(p["speedup"] and not p["failed"] and p["lossless"] is not False for p in policies)
@@ -199,7 +199,7 @@ def _write(path: Path, report: dict[str, Any]) -> bool:
     try:
         path.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:
-        print(f"multidraft: --out: {path} could not be written ({error.strerror})", file=sys.stderr)
+        shared.warn(f"--out: {path} could not be written ({error.strerror})")
         return False
     return True
 

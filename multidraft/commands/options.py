@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,11 @@ from multidraft.policies import check_specs
 from multidraft.replay.recorded import without_divergence
 
 REPLAY_POLICIES = "ucb,exp3,ucbspec,exp3spec,normal-hedge,rate-hedge"
+
+
+def warn(message: str) -> None:
+    """A line on standard error, of what does not end the command."""
+    print(f"multidraft: {message}", file=sys.stderr)
 
 
 def add_pool(sub: argparse.ArgumentParser) -> None:

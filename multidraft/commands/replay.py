@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from drafters.card import is_bundled
 from multidraft.bench.action import listed
 from multidraft.bench.table import markdown, shown
-from multidraft.commands.options import add_replay_policies, replay_policies, split_specs
+from multidraft.commands.options import add_replay_policies, replay_policies, split_specs, warn
 from multidraft.policies import start_of
 from multidraft.replay.outcomes import Outcome
 from multidraft.replay.recorded import Route, is_estimate, recorded_runs, route_of
@@ -54,17 +53,13 @@ def run(options: argparse.Namespace) -> int:
         for spec, outcome in zip(specs, outcomes, strict=True)
     ]
     if changed := [spec for spec in specs if spec not in split_specs(options.policies)]:
-        print(
-            f"multidraft: recorded texts hold no block divergence, so {', '.join(changed)} learn"
-            f"{'s' if len(changed) == 1 else ''} from accepted tokens here (reward=be)",
-            file=sys.stderr,
-        )
+        learn = f"{', '.join(changed)} learn{'' if changed[1:] else 's'}"
+        warn(f"recorded texts hold no block divergence, so {learn} from accepted tokens here (reward=be)")
     cold = sum(route is None and text.run.generation.prior is None for text, route in zip(runs, routed, strict=True))
     if cold and (asking := [spec for spec in specs if start_of(spec) in ("router", "traffic")]):
-        print(
-            f"multidraft: {cold} of the {len(runs)} texts have no router, so policies that start from it "
-            f"({', '.join(asking)}) start cold on them; name the card of their pool with --pool",
-            file=sys.stderr,
+        warn(
+            f"{cold} of the {len(runs)} texts have no router, so policies that start from it ({', '.join(asking)}) "
+            "start cold on them; name the card of their pool with --pool"
         )
     if options.json:
         found = {"runs": best.texts, "tokens": best.tokens, "best_fixed_tokens_per_second": best.tokens_per_second}

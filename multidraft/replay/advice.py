@@ -250,10 +250,8 @@ def advise(
     plain = yield from replayed(texts, PLAIN, longest)
     tried = list[Option]()
     for spec in specs:
-        try:
+        with suppress(PolicyError):
             tried.append((yield from replayed(texts, spec, longest, route)))
-        except PolicyError:
-            continue
     if not tried:
         raise UserError("no policy can be replayed on these texts; name one with drafters of their pool")
     tried.sort(key=_seconds)

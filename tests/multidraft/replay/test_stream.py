@@ -5,6 +5,7 @@ import pytest
 from drafters.traffic import Prior, stretches_of, suitability
 from multidraft.replay.recorded import recorded_runs
 from multidraft.replay.stream import as_traffic, in_parts
+from tests.runs import result_of
 
 COLD, TRAFFIC = "ucb:reward=be", "ucb:reward=be,start=traffic"
 
@@ -15,15 +16,11 @@ def texts(bench_db):
 
 
 def played(texts, specs):
-    steps = as_traffic(texts, specs)
-    yielded = 0
-    while True:
-        try:
-            next(steps)
-            yielded += 1
-        except StopIteration as end:
-            assert yielded == len(texts)
-            return end.value
+    return result_of(as_traffic(texts, specs))
+
+
+def test_it_yields_after_each_text(texts):
+    assert len(list(as_traffic(texts, [COLD]))) == len(texts)
 
 
 def test_cold_is_the_replay_and_so_is_the_first_of_the_traffic(texts):
