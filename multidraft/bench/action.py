@@ -210,8 +210,9 @@ def _freed(advice: Advice, simple: Option) -> str:
     return f" ({format_bytes(freed)} less memory)" if freed else ""
 
 
-def listed(names: Sequence[str]) -> str:
-    """``a, b and c``."""
+def listed(names: Sequence[str], left_out: int = 0) -> str:
+    """``a, b and c``; ``a, b and 3 more`` where so many are left out."""
+    names = [*names, f"{left_out} more"] if left_out else names
     return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else "".join(names)
 
 

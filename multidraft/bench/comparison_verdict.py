@@ -125,8 +125,7 @@ def sides(found: Comparison) -> tuple[str, str]:
 
 
 def _policies(pairs: Sequence[Paired]) -> str:
-    named = [pair.name for pair in pairs[:MOST_NAMED]]
-    return listed([*named, *([f"{more} more"] if (more := len(pairs) - len(named)) else [])])
+    return listed([pair.name for pair in pairs[:MOST_NAMED]], left_out=len(pairs[MOST_NAMED:]))
 
 
 def by_clock(found: Comparison) -> str:

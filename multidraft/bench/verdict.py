@@ -247,7 +247,7 @@ def _named(options: Sequence[Option], advice: Advice) -> str:
     """Policies, with how many times as fast as autoregressive decoding their whole requests are."""
     found = [(o.spec, times(o.times_as_fast(advice.plain))) for o in options[:MOST_NAMED]]
     named = [f"`{spec}` (request speed-up {ratio.replace(' (', ', ').rstrip(')')})" for spec, ratio in found]
-    return listed([*named, *([f"{len(options) - len(named)} more"] * (len(options) > len(named)))])
+    return listed(named, left_out=len(options[MOST_NAMED:]))
 
 
 def _lengths(advice: Advice) -> list[str]:

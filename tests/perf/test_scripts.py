@@ -115,7 +115,7 @@ def test_student(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
 def test_a_live_stream(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traffic_stream, "MOST_TOKENS", 32)
     traffic_stream.write_prompts(prompts := tmp_path / "stream.jsonl", 2)
-    traffic_stream.live(prompts, path := tmp_path / "live.db", "pocket")
+    traffic_stream.live(prompts, path := tmp_path / "live.db", "pocket:without=code,json,sql,summary")
     assert "÷ from the router, second half: decode " in capsys.readouterr().out
     runs = [run for id in range(1, 11) if (run := queries.run(path, id))]
     first, again = (run for run in runs if run.generation.policy == "rate-hedge")
