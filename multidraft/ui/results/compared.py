@@ -30,6 +30,8 @@ SHOWN_IN_TABLE = 36
 MOST_LINES = 500
 """Of single prompts and policies."""
 
+_page = markup.macros("results/page.html")
+
 
 @kept
 def comparison_result(path: Path, first: str, second: str, example: Path | None = None) -> Result | None:
@@ -42,19 +44,50 @@ def comparison_result(path: Path, first: str, second: str, example: Path | None 
         UserError: nothing of them can be compared, or they are the same.
     """
     paths = [path if example is None or experiments.in_history(path, id) else example for id in (first, second)]
-    about_a, about_b = (experiment(place, id) for place, id in zip(paths, (first, second), strict=True))
-    if about_a is None or about_b is None:
+    a, b = (experiment(place, id) for place, id in zip(paths, (first, second), strict=True))
+    if a is None or b is None:
         return None
     if first == second:
         raise UserError("an experiment cannot be compared with itself; choose another one")
     values = [experiments.figures(place, id) for place, id in zip(paths, (first, second), strict=True)]
-    a, b = (list(map(Row.recorded, side)) for side in values)
+    sides = [[Row.recorded(run) for run in side] for side in values]
     prompts = {run["prompt_hash"]: run["prompt"] for run in values[0]}
-    found = Comparison.of(a, b, (about_a, about_b))
-    facts = _facts(*map(experiment_facts, paths, (about_a, about_b), values))
-    lines = _lines(found, prompts, (a, b))
+    found = Comparison.of(sides[0], sides[1], (a, b))
+    lines = _lines(found, prompts, sides)
     linked = [place == path or not queries.count(path) for place in paths]  # else the number is that of another run
-    return _of_comparison(found, about_a, about_b, _prompts(lines, prompts, linked), _data(lines, prompts), facts)
+    differs = ", ".join(f"{name} {other} against {one}" for name, one, other in found.differs) or "made alike"
+    title = f"{a['suite'] if a['suite'] and a['suite'] == b['suite'] else 'B against A'}: {differs}"
+    bars = [
+        Bar(p.specs[-1], _title(p), p.judged.value, p.judged.low, p.judged.high, p.judged.text("×"), p.verdict)
+        for p in found.pairs
+    ]
+    leading = found.pairs[0]
+    what = "Request speed-up, B over A" if leading.relative else "Requests by the clock, B over A"
+    subtitle = f"{what}, paired on {markup.count(leading.judged.prompts, 'prompt')}, with 95 % intervals"
+    verdict, figures = comparison_verdict.sentences(found), _figures(found, a["id"], b["id"])
+    body = _policies(found) + markup.caption_html(comparison_verdict.by_clock(found)) + _prompts(lines, prompts, linked)
+    body += _page.sides([(name_of(one), place_of(one), settings_of(one), one) for one in (a, b)])
+    return Result(
+        place=f"comparison/{first}/{second}",
+        title=title,
+        description=f"A: {name_of(a)}, {settings_of(a)}. B: {name_of(b)}, {settings_of(b)}. {subtitle}.",
+        picture=drawing.ratios(title, subtitle, bars, foot_of(a, b), _sides(found, a, b)),
+        said=[sentence.split("`") for sentence in verdict],
+        body=body,
+        facts=_facts(*map(experiment_facts, paths, (a, b), values)),
+        figures=figures,
+        data={
+            "a": a,
+            "b": b,
+            "verdict": verdict,
+            "policies": figures,
+            "prompts": _data(lines, prompts),
+            "autoregressive_speed_by_clock_b_over_a": found.baseline and asdict(found.baseline),
+        },
+        app="",
+        made=[a, b],
+        settings=[settings_of(a), settings_of(b)],
+    )
 
 
 def _facts(a: Sequence[tuple[str, str]], b: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -72,7 +105,7 @@ def _facts(a: Sequence[tuple[str, str]], b: Sequence[tuple[str, str]]) -> list[t
 Line = tuple[int, Paired, Row, Row]
 
 
-def _lines(found: Comparison, prompts: Mapping[int, str], sides: tuple[Sequence[Row], Sequence[Row]]) -> list[Line]:
+def _lines(found: Comparison, prompts: Mapping[int, str], sides: Sequence[Sequence[Row]]) -> list[Line]:
     """The last run of each prompt on both sides, by policy, in the order of the prompts."""
     lines = []
     for pair in found.pairs:
@@ -99,10 +132,10 @@ def _plain(row: Row) -> dict[str, Any]:
 
 def _prompts(lines: Sequence[Line], prompts: Mapping[int, str], linked: Sequence[bool]) -> Markup:
     """The same as a table; a figure of tokens per round is a link to its run."""
-    run = markup.macros("results/page.html").run
 
     def rounds(row: Row, link: bool) -> Markup | str:
-        return run(row.id, shown) if (shown := number(row.mean_accepted_tokens, 2)) and link else shown
+        shown = number(row.mean_accepted_tokens, 2)
+        return _page.run(row.id, shown) if link else shown
 
     shown = [
         {
@@ -132,36 +165,20 @@ def _title(pair: Paired) -> str:
     return " / ".join(policy_title(spec) for spec in dict.fromkeys(pair.specs))
 
 
-def _of_comparison(
-    found: Comparison,
-    a: Mapping[str, Any],
-    b: Mapping[str, Any],
-    prompts: Markup,
-    by_prompt: Sequence[Mapping[str, Any]],
-    facts: Sequence[tuple[str, str]],
-) -> Result:
-    first = found.pairs[0]
-    differs = ", ".join(f"{name} {other} against {one}" for name, one, other in found.differs) or "made alike"
-    title = f"{a['suite'] if a['suite'] and a['suite'] == b['suite'] else 'B against A'}: {differs}"
-    bars = [
-        Bar(p.specs[-1], _title(p), p.judged.value, p.judged.low, p.judged.high, p.judged.text("×"), p.verdict)
-        for p in found.pairs
-    ]
-    what = "Request speed-up, B over A" if first.relative else "Requests by the clock, B over A"
-    many = markup.count(first.judged.prompts, "prompt")
-    subtitle = f"{what}, paired on {many}, with 95 % intervals"
+def _policies(found: Comparison) -> Markup:
     shown = comparison_verdict.table(found)
-    page = markup.macros("results/page.html")
     rows = [(_title(p), *map(markup.ratio_html, row[1:])) for p, row in zip(found.pairs, shown.rows, strict=True)]
-    body = markup.table_html(shown.columns, rows, figures=shown.figures, kind="md-comparison", label=shown.title)
-    body += markup.caption_html(comparison_verdict.by_clock(found)) + prompts
-    body += page.sides([(name_of(one), place_of(one), settings_of(one), one) for one in (a, b)])
-    figures = [
+    return markup.table_html(shown.columns, rows, figures=shown.figures, kind="md-comparison", label=shown.title)
+
+
+def _figures(found: Comparison, a: str, b: str) -> list[dict[str, Any]]:
+    """A line for each policy; ``a`` and ``b`` are the experiments' ids."""
+    return [
         {
             "policy": "/".join(dict.fromkeys(pair.specs)),
             "verdict": pair.verdict,
-            "a": a["id"],
-            "b": b["id"],
+            "a": a,
+            "b": b,
             "b_differs_in": "; ".join(f"{name}: {one} -> {other}" for name, one, other in found.differs),
             **ratio_columns("request_speedup_a", pair.speedups[0]),
             **ratio_columns("request_speedup_b", pair.speedups[1]),
@@ -172,27 +189,6 @@ def _of_comparison(
         }
         for pair in found.pairs
     ]
-    return Result(
-        place=f"comparison/{a['id']}/{b['id']}",
-        title=title,
-        description=f"A: {name_of(a)}, {settings_of(a)}. B: {name_of(b)}, {settings_of(b)}. {subtitle}.",
-        picture=drawing.ratios(title, subtitle, bars, foot_of(a, b), _sides(found, a, b)),
-        said=[sentence.split("`") for sentence in comparison_verdict.sentences(found)],
-        body=body,
-        facts=facts,
-        figures=figures,
-        data={
-            "a": a,
-            "b": b,
-            "verdict": comparison_verdict.sentences(found),
-            "policies": figures,
-            "prompts": by_prompt,
-            "autoregressive_speed_by_clock_b_over_a": found.baseline and asdict(found.baseline),
-        },
-        app="",
-        made=[a, b],
-        settings=[settings_of(a), settings_of(b)],
-    )
 
 
 def _sides(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[str, str]:

@@ -35,7 +35,7 @@ def settings_of(about: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def foot_of(*made: Mapping[str, Any], between: str = "  ·  ") -> str:
+def foot_of(*made: Mapping[str, Any]) -> str:
     """The line at the foot of a picture: without its conditions a speed-up says nothing. Where several results differ,
     each has its own."""
     columns = ("pool", "pool "), ("hardware", ""), ("dtype", ""), ("version", "version "), ("created_at", "")
@@ -44,7 +44,7 @@ def foot_of(*made: Mapping[str, Any], between: str = "  ·  ") -> str:
     for name, before in columns:
         if values := dict.fromkeys(str(each[name]) for each in dated if each[name]):
             parts.append(before + " → ".join(values))
-    return between.join(parts)
+    return "  ·  ".join(parts)
 
 
 def facts_of(made: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -63,9 +63,8 @@ def experiment_facts(path: Path, about: Mapping[str, Any], runs: Sequence[Mappin
     (first,) = experiments.runs(path, about["id"], 1)
     libraries = ", ".join(f"{name} {version}" for name, version in first.conditions.libraries.items())
     finished = f"{count(about['runs'], 'run')}, {about['finished']} finished"
-    seed = _seed(about, first)
-    if seed is None:
-        seed = first.seed if about["prompts"] == 1 else None
+    followed = _seed(about, first)
+    seed = first.seed if followed is None and about["prompts"] == 1 else followed
     facts = [
         *facts_of(about),
         ("Libraries", libraries or UNKNOWN),
@@ -74,7 +73,7 @@ def experiment_facts(path: Path, about: Mapping[str, Any], runs: Sequence[Mappin
         *_starts(about["policies"]),
         ("Seed", "each run has its own" if seed is None else str(seed)),
     ]
-    command = command_of(about, first, runs)
+    command = _command(about, followed, first, runs)
     return [*facts, ("Run it again", markup.macros("results/page.html").command(command))] if command else facts
 
 
@@ -84,9 +83,8 @@ def _starts(policies: Sequence[str]) -> list[tuple[str, str]]:
     return [("Queries began", said)] if said else []
 
 
-def command_of(about: Mapping[str, Any], first: Run, runs: Sequence[Mapping[str, Any]]) -> str:
+def _command(about: Mapping[str, Any], seed: int | None, first: Run, runs: Sequence[Mapping[str, Any]]) -> str:
     """What runs the same prompts of a bundled suite and pool again; empty where nothing does."""
-    seed = _seed(about, first)
     if seed is None or not is_bundled(about["pool"]) or about["streams"] > 1:
         return ""
     items = load_suite(about["suite"]).items

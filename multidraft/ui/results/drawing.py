@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from multidraft.ui.results.picture import HEIGHT, WIDTH, Picture, fits, wrapped
+from multidraft.ui.results.picture import HEIGHT, WIDTH, Picture, largest, wrapped
 from multidraft.ui.widgets.theme import TARGET_COLOUR, drafter_colour, drafter_places, policy_colour
 from storage.records import Round
 
@@ -66,7 +66,7 @@ def ratios(title: str, subtitle: str, found: Sequence[Bar], foot: str, sides: tu
         _interval(picture, inside, middle - scale, scale, y + step * 0.48, ends)
         picture.box(middle + (inside.value - 1) * scale - 8, y + step * 0.48 - 8, 16, 16, policy_colour(bar.policy))
         wide = WIDTH - MARGIN - right - 14
-        size = 24 if fits(bar.shown, 24, wide, bold=True) else 20
+        size = largest((24, 20), bar.shown, wide, bold=True)
         picture.text(right + 14, y + step * 0.45, bar.shown, size, bold=True, width=wide)
         picture.text(right + 14, y + step * 0.85, bar.said, 18, colour="faint", width=wide)
     below = _TOP + step * len(lines) + 28
@@ -74,9 +74,9 @@ def ratios(title: str, subtitle: str, found: Sequence[Bar], foot: str, sides: tu
     for place in range(-3, 4):
         if abs(x := place * tick) <= reach:
             picture.text(middle + x * scale, below, f"{1 + x:g}×", 19, colour="faint", anchor="middle")
-    for side, at, arrow in zip(sides, ("end", "start"), ("← {}", "{} →"), strict=True):
-        x, room = (middle - 14, middle - MARGIN) if at == "end" else (middle + 14, WIDTH - MARGIN - middle)
-        picture.text(x, below + 34, arrow.format(side), 20, colour="faint", anchor=at, width=room - 14)  # type: ignore[arg-type]
+    lower, upper = sides
+    picture.text(middle - 14, below + 34, f"← {lower}", 20, colour="faint", anchor="end", width=middle - MARGIN - 14)
+    picture.text(middle + 14, below + 34, f"{upper} →", 20, colour="faint", width=WIDTH - MARGIN - middle - 14)
     return picture
 
 
@@ -87,7 +87,7 @@ def _lines(picture: Picture, found: Sequence[Bar], below: float) -> tuple[float,
     lines = [(_TOP + place * step, bar) for place, bar in enumerate(found[:MOST_BARS])]
     for y, bar in lines:
         width = _LEFT - 16 - MARGIN
-        size = 25 if fits(bar.name, 25, width) else 21
+        size = largest((25, 21), bar.name, width)
         picture.text(_LEFT - 16, y + step * 0.6, bar.name, size, anchor="end", width=width)
     return step, lines
 
@@ -106,7 +106,7 @@ def tokens(
     for place, (value, name) in enumerate(figures):
         x = MARGIN + place * (WIDTH - 2 * MARGIN) / len(figures)
         room = (WIDTH - 2 * MARGIN) / len(figures) - 16
-        size = next((size for size in (52, 42, 34) if fits(value, size, room, bold=True)), 27)
+        size = largest((52, 42, 34, 27), value, room, bold=True)
         picture.text(x, _TOP + 40, value, size, bold=True)
         picture.text(x, _TOP + 76, name, 22, colour="faint")
     places = drafter_places(drafters)
@@ -131,18 +131,17 @@ def _begun(title: str, subtitle: str, foot: str) -> Picture:
         picture.box(MARGIN + arm * 26, 46, 22, 10, drafter_colour(arm))
     picture.text(WIDTH - MARGIN, 60, "multidraft", 26, colour="faint", anchor="end", bold=True)
     width = WIDTH - 2 * MARGIN
-    size = next((size for size in (42, 38, 34) if fits(title, size, width, bold=True)), 32)
+    size = largest((42, 38, 34, 32), title, width, bold=True)
     lines = wrapped(title, size, width)
     for place, line in enumerate(lines):
         picture.text(MARGIN, 118 + 38 * place - 14 * (len(lines) - 1), line, size, bold=True, width=width)
-    small = next((small for small in (25, 23, 21) if fits(subtitle, small, width)), 0)
-    below = [subtitle] if small else wrapped(subtitle, 20, width)
+    small = largest((25, 23, 21, 20), subtitle, width)
+    below = [subtitle] if small > 20 else wrapped(subtitle, 20, width)
     for place, line in enumerate(below):
         y = 164 + 18 * (len(lines) - 1) + 24 * place - 5 * (len(below) - 1)
-        picture.text(MARGIN, y, line, small or 20, colour="faint", width=width)
+        picture.text(MARGIN, y, line, small, colour="faint", width=width)
     picture.box(MARGIN, HEIGHT - 66, WIDTH - 2 * MARGIN, 1, "line")
-    size = next((size for size in (21, 19) if fits(foot, size, width)), 17)
-    picture.text(MARGIN, HEIGHT - 30, foot, size, colour="faint", width=width)
+    picture.text(MARGIN, HEIGHT - 30, foot, largest((21, 19, 17), foot, width), colour="faint", width=width)
     return picture
 
 

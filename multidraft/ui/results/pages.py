@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, urlencode
 
 from gradio.route_utils import get_root_url
@@ -60,6 +59,8 @@ _HERE = Path(__file__).parent
 _SHEETS = ("widgets/tokens.css", "widgets/tables.css", "widgets/verdict.css", "results/result.css")
 _FRAMED = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors *"
 """The policy of a frame: it runs and loads nothing, and may stand on any site."""
+
+_SIZE = {"width": WIDTH, "height": HEIGHT}
 
 Answer = Callable[[Result, str], Response]
 
@@ -146,13 +147,13 @@ class Results:
     def tags(self, query: Mapping[str, str], root: str) -> str:
         """Tags for previews of an address of the app: of the run, race or batch that it names, or of the app."""
         picture = f"{root}/result/{FRONT}" if self._front else ""
-        shown: dict[str, Any] = {"title": "multidraft", "description": ABOUT, "address": root, "picture": picture}
+        shown = {"title": "multidraft", "description": ABOUT, "address": root, "picture": picture}
         kind = next((kind for kind in ("run", "race", "batch") if kind in query), None)
         if kind:
             with suppress(StorageError, UserError):
                 if found := self.find(f"{kind}/{query[kind]}"):
                     shown = _preview(found, root)
-        return str(markup.macros("results/page.html").tags(**shown, width=WIDTH, height=HEIGHT))
+        return str(markup.macros("results/page.html").tags(**shown, **_SIZE))
 
     def _advised(self, found: Result) -> Advised:
         """The verdict on a batch or benchmark of the history."""
@@ -210,7 +211,7 @@ def _page(found: Result, root: str, advice: Advised, lab: str) -> str:
         title=found.title,
         found=found,
         picture=Markup(found.picture.svg(top=BODY)),  # its texts are escaped there
-        preview={**_preview(found, root), "width": WIDTH, "height": HEIGHT},
+        preview={**_preview(found, root), **_SIZE},
         address=address,
         root=root,
         advised=advice,
@@ -220,14 +221,9 @@ def _page(found: Result, root: str, advice: Advised, lab: str) -> str:
     )
 
 
-def _preview(found: Result, root: str) -> dict[str, Any]:
-    address = f"{root}/result/{found.place}"
-    return {
-        "title": found.title,
-        "description": found.description,
-        "address": address,
-        "picture": f"{address}.png",
-    }
+def _preview(found: Result, root: str) -> dict[str, str]:
+    address, description = f"{root}/result/{found.place}", f"{found.warning} {found.description}".lstrip()
+    return {"title": found.title, "description": description, "address": address, "picture": f"{address}.png"}
 
 
 def root_of(request: Request) -> str:

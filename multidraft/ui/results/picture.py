@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from html import escape
@@ -129,6 +130,11 @@ def _cut(text: str, size: float, width: float, bold: bool) -> str:
 def fits(text: str, size: float, width: float, bold: bool = False) -> bool:
     """Whether a text takes no more than ``width``, in the fonts of browsers too."""
     return _WIDER * (_BOLDER if bold else 1) * _font(size).getlength(_drawable(text, _font(size))) <= width
+
+
+def largest(sizes: Sequence[float], text: str, width: float, bold: bool = False) -> float:
+    """The first of the sizes, the largest of which comes first, that a text fits in; else the last."""
+    return next((size for size in sizes if fits(text, size, width, bold)), sizes[-1])
 
 
 def wrapped(text: str, size: float, width: float) -> list[str]:

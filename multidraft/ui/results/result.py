@@ -50,7 +50,7 @@ class Result:
 
     Attributes:
         place: the end of its address, such as ``run/12``.
-        title, description: plain text, for headings and previews.
+        title, description: plain text, for headings and previews, where the ``warning`` stands before it.
         said: sentences; every second part of one is a name of a policy.
         body: what follows them.
         facts: the conditions, by name.
@@ -83,7 +83,48 @@ def run_result(path: Path, id: int, fits: Fits = unjudged) -> Result | None:
     run = queries.run(path, id)
     if run is None or run.reported:
         return None
-    return _of_run(run, odd.warning(fits, run.conditions.card_hash, [run.generation.prompt]))
+    g, values = run.generation, run.to_json()
+    warning = odd.warning(fits, run.conditions.card_hash, [g.prompt])
+    made = {"created_at": values["created_at"], **{name: values[name] for name in MADE_ON}}
+    title = f"{policy_title(g.policy)}: {count(len(g.token_ids), 'token')} with "
+    title += f"{count(len(g.rounds), 'call')} of the target model"
+    title += f" instead of {len(g.token_ids):,}" if len(g.rounds) < len(g.token_ids) else ""
+    off = run.speedup_uncertainty
+    said = markup.speedup_text(run.speedup, off)
+    speed = "no baseline was measured"
+    if run.speedup:
+        speed = f"decoding {said} as fast as without drafters"
+        if off and markup.too_noisy(off):
+            told = timed_side(run.speedup, off)
+            speed += ", on a busy machine"
+            speed = speed if told else "on a machine too busy to tell whether decoding was faster or slower"
+    rounds = number(g.mean_accepted_tokens, 2)
+    figures = [
+        (rounds, "tokens per round"),
+        (said, "decode speed-up"),
+        (markup.speedup_text(run.request_speedup, off), "whole request"),
+        (percent(g.acceptance_rate if any(r.drafted for r in g.rounds) else None), "acceptance rate"),
+    ]
+    subtitle = odd.below_title(warning, short(g.prompt))
+    settings = ", ".join(f"{name} {value}" for name, value in {**asdict(run.params), "seed": run.seed}.items())
+    return Result(
+        place=f"run/{run.id}",
+        title=title,
+        description=f"{short(g.prompt)} – {rounds} tokens per round, {speed}.",
+        picture=drawing.tokens(title, subtitle, figures, g.rounds, g.drafters, foot_of(made)),
+        said=[
+            [f"One run, on one prompt: {rounds} tokens per round, {speed}."],
+            *([[known]] if (known := lossless([run])) else []),
+        ],
+        body=outputs_html([run]) + tokens.rounds_table_html(g.rounds),
+        facts=[*facts_of(made), ("Settings", settings)],
+        figures=[_round(r) for r in values["rounds"]],
+        data=values,
+        app=f"tab=dashboard&run={run.id}",
+        made=[made],
+        warning=warning,
+        settings=[f"policy {g.policy}, {settings}"],
+    )
 
 
 @kept
@@ -92,12 +133,43 @@ def experiment_result(path: Path, id: str, fits: Fits = unjudged) -> Result | No
     about = experiment(path, id)
     if about is None:
         return None
-    found = experiments.figures(path, id)
+    runs = experiments.figures(path, id)
+    rows = [Row.recorded(values) for values in runs]
     lanes = experiments.runs(path, id, MOST_LANES) if about["prompts"] == 1 else []
-    warning = odd.warning(fits, about["card_hash"] or "", (values["prompt"] for values in found))
-    facts = experiment_facts(path, about, found)
-    prompts = {str(values["prompt_hash"]): values["prompt"] for values in found}
-    return _of_experiment(about, [Row.recorded(values) for values in found], lanes, facts, warning, prompts)
+    warning = odd.warning(fits, about["card_hash"] or "", (values["prompt"] for values in runs))
+    figures = [{"policy": policy, **found} for policy, found in summary.overall(rows).items()]
+    figures.sort(key=lambda line: -(line["request_speedup"] or 0.0))  # as the verdict ranks them
+    titles = policy_titles([line["policy"] for line in figures])
+    title, said, best = _headline(about, rows, titles)
+    if about["source"] == "race" and (known := sameness(lanes)):
+        said = [*said, [known]]
+    drawn, unit, bars = _bars(figures, titles, best)
+    many, on = count(about["prompts"], "prompt"), len({row.prompt for row in summary.compared(rows)})
+    many = many if on in (0, about["prompts"]) else f"{on} of {many}"
+    settings, foot = settings_of(about), foot_of(about)
+    subtitle = f"{drawn}. {many}, {settings}"
+    body = markup.caption_html(left) if (left := markup.left_out(summary.short_rows(rows))) else Markup()
+    body += markup.table_of([_line(titles, line) for line in figures], figures=7, kind="md-policies", label="Policies")
+    body += _tasks(rows) if len({row.task for row in rows}) > 1 else Markup()
+    body += outputs_html(lanes) if lanes else Markup()
+    place = place_of(about)
+    kind = place.partition("/")[0]
+    prompts = {str(values["prompt_hash"]): values["prompt"] for values in runs}
+    return Result(
+        place=place,
+        title=title,
+        description=f"{markup.sentence(name_of(about))} {subtitle}. {foot}",
+        picture=drawing.bars(title, odd.below_title(warning, subtitle), bars, foot, unit),
+        said=said,
+        body=body,
+        facts=[*([("Note", about["note"])] if about["note"] else []), *experiment_facts(path, about, runs)],
+        figures=figures,
+        data={**about, "figures": figures, "prompts": prompts, **summary.as_json(rows)},
+        app=f"tab={kind}&{kind}={about['id']}",
+        made=[about],
+        warning=warning,
+        settings=[f"{settings}; policies {', '.join(line['policy'] for line in figures)}"],
+    )
 
 
 def experiment(path: Path, id: str) -> dict[str, Any] | None:
@@ -116,51 +188,6 @@ def short(text: str, most: int = SHOWN_PROMPT) -> str:
     """A prompt on one line, cut."""
     line = " ".join(text.split())
     return line if len(line) <= most else line[:most].rstrip() + "…"
-
-
-def _of_run(run: Run, warning: str) -> Result:
-    g, values = run.generation, run.to_json()
-    made = {"created_at": values["created_at"], **{name: values[name] for name in MADE_ON}}
-    title = f"{policy_title(g.policy)}: {count(len(g.token_ids), 'token')} with "
-    title += f"{count(len(g.rounds), 'call')} of the target model"
-    title += f" instead of {len(g.token_ids):,}" if len(g.rounds) < len(g.token_ids) else ""
-    off = run.speedup_uncertainty
-    said = markup.speedup_text(run.speedup, off)
-    speed = "no baseline was measured"
-    if run.speedup:
-        speed = f"decoding {said} as fast as without drafters"
-        if off and markup.too_noisy(off):
-            told = timed_side(run.speedup, off)
-            speed += ", on a busy machine"
-            speed = speed if told else "on a machine too busy to tell whether decoding was faster or slower"
-    figures = [
-        (number(g.mean_accepted_tokens, 2), "tokens per round"),
-        (said, "decode speed-up"),
-        (markup.speedup_text(run.request_speedup, off), "whole request"),
-        (percent(g.acceptance_rate if any(r.drafted for r in g.rounds) else None), "acceptance rate"),
-    ]
-    described = f"{short(g.prompt)} – {number(g.mean_accepted_tokens, 2)} tokens per round, {speed}."
-    settings = {**asdict(run.params), "seed": run.seed}
-    return Result(
-        place=f"run/{run.id}",
-        title=title,
-        description=f"{warning} {described}".lstrip(),
-        picture=drawing.tokens(
-            title, odd.below_title(warning, short(g.prompt)), figures, g.rounds, g.drafters, foot_of(made)
-        ),
-        said=[
-            [f"One run, on one prompt: {number(g.mean_accepted_tokens, 2)} tokens per round, {speed}."],
-            *([[known]] if (known := lossless([run])) else []),
-        ],
-        body=outputs_html([run]) + tokens.rounds_table_html(g.rounds),
-        facts=[*facts_of(made), ("Settings", ", ".join(f"{name} {value}" for name, value in settings.items()))],
-        figures=[_round(r) for r in values["rounds"]],
-        data=values,
-        app=f"tab=dashboard&run={run.id}",
-        made=[made],
-        warning=warning,
-        settings=[", ".join((f"policy {g.policy}", *(f"{name} {value}" for name, value in settings.items())))],
-    )
 
 
 def front_picture(run: Run) -> Picture:
@@ -185,64 +212,14 @@ def _round(r: Mapping[str, Any]) -> dict[str, Any]:
             "seconds": seconds, "text": r["text"]}  # fmt: skip
 
 
-def _of_experiment(
-    about: Mapping[str, Any],
-    rows: Sequence[Row],
-    lanes: Sequence[Run],
-    facts: Sequence[tuple[str, str]],
-    warning: str,
-    prompts: Mapping[str, str],
-) -> Result:
-    figures = [{"policy": policy, **found} for policy, found in summary.overall(rows).items()]
-    figures.sort(key=lambda line: -(line["request_speedup"] or 0.0))  # as the verdict ranks them
-    titles = policy_titles([line["policy"] for line in figures])
-    name = name_of(about)
-    title, said, best = _headline(about, rows, titles, name)
-    timed = [line for line in figures if line["speedup"] and line["policy"] != BASELINE]
-    drawn, unit, shown = "speed-up of whole requests", "autoregressive = 1", "request_speedup"
-    if not timed:  # texts were decoded together, or nothing was timed
-        timed = [line for line in figures if line["mean_accepted_tokens"]]
-        drawn, unit, shown = "tokens per round", "1 token per round", "mean_accepted_tokens"
-    bars = [_bar(titles, line, shown, line["policy"] == best) for line in timed]
-    if any(bar.low is not None for bar in bars):
-        drawn += ", 95 % interval"
-    many, on = count(about["prompts"], "prompt"), len({row.prompt for row in summary.compared(rows)})
-    many = many if on in (0, about["prompts"]) else f"{on} of {many}"
-    subtitle = f"{drawn[0].upper()}{drawn[1:]}. {many}, {settings_of(about)}"
-    body = markup.caption_html(left) if (left := markup.left_out(summary.short_rows(rows))) else Markup()
-    body += markup.table_of([_line(titles, line) for line in figures], figures=7, kind="md-policies", label="Policies")
-    body += _tasks(rows) if len({row.task for row in rows}) > 1 else Markup()
-    if lanes:
-        body += outputs_html(lanes)
-    if about["source"] == "race" and (known := sameness(lanes)):
-        said = [*said, [known]]
-    kind, _ = (place := place_of(about)).split("/", 1)
-    noted = [("Note", about["note"])] if about["note"] else []
-    return Result(
-        place=place,
-        title=title,
-        description=f"{warning} {markup.sentence(name)} {subtitle}. {foot_of(about)}".lstrip(),
-        picture=drawing.bars(title, odd.below_title(warning, subtitle), bars, foot_of(about), unit),
-        said=said,
-        body=body,
-        facts=[*noted, *facts],
-        figures=figures,
-        data={**about, "figures": figures, "prompts": prompts, **summary.as_json(rows)},
-        app=f"tab={kind}&{kind}={about['id']}",
-        made=[about],
-        warning=warning,
-        settings=[f"{settings_of(about)}; policies {', '.join(line['policy'] for line in figures)}"],
-    )
-
-
 def _headline(
-    about: Mapping[str, Any], rows: Sequence[Row], titles: Mapping[str, str], name: str
+    about: Mapping[str, Any], rows: Sequence[Row], titles: Mapping[str, str]
 ) -> tuple[str, list[list[str]], str | None]:
     """A title, sentences and the policy that stands out: those of the verdict, if there is one."""
     try:
         advice = of_rows(rows, about["draft_length"])
     except UserError as error:
-        return name, [[markup.sentence(error)]], None
+        return name_of(about), [[markup.sentence(error)]], None
     said = [sentence.split("`") for sentence in sentences(advice)]
     where = f"on {count(advice.prompts, 'prompt')}" + (f" of “{about['suite']}”" if about["suite"] else "")
     if advice.pays == "no":
@@ -274,10 +251,9 @@ def _tasks(rows: Sequence[Row]) -> Markup:
     few = any(ratio and not ratio.interval for ratio in (ratio_of(line, "speedup") for line in found))
     lines = [{"Task": line["task"], **_line(policy_titles([line["policy"]]), line)} for line in found]
     told = f"Intervals are shown for tasks with at least {FEWEST_TO_TELL} prompts; elsewhere ± is the noise of timings."
-    table = (markup.caption_html(told) if few else Markup()) + markup.table_of(
-        lines, figures=7, label="Policies by task"
-    )
-    return markup.folded(f"By task ({count(len(lines), 'row')})", table)
+    table = markup.table_of(lines, figures=7, label="Policies by task")
+    caption = markup.caption_html(told) if few else Markup()
+    return markup.folded(f"By task ({count(len(lines), 'row')})", caption + table)
 
 
 def _line(titles: Mapping[str, str], line: Mapping[str, Any]) -> dict[str, str]:
@@ -300,18 +276,31 @@ def _regret(line: Mapping[str, Any]) -> str:
     return f"{value:.1f}" + (f" ({low:.1f} to {high:.1f})" if low is not None and low == low else "")
 
 
-def _bar(titles: Mapping[str, str], line: Mapping[str, Any], shown: str, marked: bool) -> Bar:
-    """A policy's bar, or none below its interval where its timings are too noisy."""
-    policy, name = line["policy"], titles[line["policy"]]
-    ratio = ratio_of(line, shown) if shown == "request_speedup" else None
-    if not ratio:
-        return Bar(policy, name, line[shown], shown=f"{line[shown]:.2f}", marked=marked)
+def _bars(
+    figures: Sequence[Mapping[str, Any]], titles: Mapping[str, str], best: str | None
+) -> tuple[str, str, list[Bar]]:
+    """What a picture shows of the policies, what 1 stands for there, and their bars: speed-ups, or tokens per round
+    where texts were decoded together or nothing was timed."""
+    if timed := [line for line in figures if line["speedup"] and line["policy"] != BASELINE]:
+        bars = [_bar(titles, line, line["policy"] == best) for line in timed]
+        interval = ", 95 % interval" if any(bar.low is not None for bar in bars) else ""
+        return f"Speed-up of whole requests{interval}", "autoregressive = 1", bars
+    known = [(line["policy"], line["mean_accepted_tokens"]) for line in figures if line["mean_accepted_tokens"]]
+    bars = [Bar(spec, titles[spec], mat, shown=f"{mat:.2f}", marked=spec == best) for spec, mat in known]
+    return "Tokens per round", "1 token per round", bars
+
+
+def _bar(titles: Mapping[str, str], line: Mapping[str, Any], marked: bool) -> Bar:
+    """A policy's speed-up, or nothing but its interval where its timings are too noisy."""
+    policy, ratio = line["policy"], ratio_of(line, "request_speedup")
+    assert ratio, "known where the speed-up of decoding is"
     low, high = ratio.interval or (None, None)
     if ratio.uncertainty:
         low, high = timed_interval(ratio.value, ratio.uncertainty)
+    value, shown = ratio.value, f"{ratio.value:.2f}×"
     if ratio.too_noisy:
-        return Bar(policy, name, 0.0, low, high, timed_short(ratio.value, ratio.uncertainty, "×"), marked=marked)
-    return Bar(policy, name, ratio.value, low, high, f"{ratio.value:.2f}×", marked=marked)
+        value, shown = 0.0, timed_short(ratio.value, ratio.uncertainty, "×")
+    return Bar(policy, titles[policy], value, low, high, shown, marked=marked)
 
 
 def place_of(about: Mapping[str, Any]) -> str:
