@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 
 import gradio as gr
 from starlette.middleware import Middleware
@@ -76,7 +75,6 @@ may be: they read the history, each on a connection of its own, or hand their wo
 _FILES = (3600, 24 * 3600)
 """Files for download are looked over every hour and go after a day, in seconds."""
 
-_HERE = Path(__file__).parent
 _HEADER = markup.page("header.html")
 _SCRIPTS = (
     "widgets/address.js",
@@ -87,7 +85,7 @@ _SCRIPTS = (
     "tabs/play/permalink.js",
     "page.js",
 )
-_SCRIPT = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS)
+_SCRIPT = "\n".join(map(markup.source, _SCRIPTS))
 
 
 def build(pool: Pool, store: Store) -> gr.Blocks:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import brotli
 from anyio import sleep_forever, to_thread
@@ -19,6 +18,7 @@ from multidraft.service.allowance import Allowance
 from multidraft.service.line import CALLER
 from multidraft.serving.openai.errors import ApiError
 from multidraft.ui.results.pages import root_of
+from multidraft.ui.widgets.markup import source
 
 MAX_BODY = 8 * 2**20
 """Bytes of a request's body, uploads of files apart."""
@@ -26,7 +26,7 @@ MAX_BODY = 8 * 2**20
 FORM = 2**16
 """Bytes that the form around an uploaded file may add."""
 
-_SCRIPT = f"<script>{Path(__file__).with_name('early.js').read_text(encoding='utf-8')}</script>".encode()
+_SCRIPT = f"<script>{source('early.js')}</script>".encode()
 _HEAD = b"<head>"
 _CONFIG = b"window.gradio_config"
 """What follows is Gradio's description of the page."""

@@ -7,7 +7,6 @@ stays.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -17,9 +16,10 @@ from drafters.hardware import format_bytes
 from multidraft.service.pool_loading import Loading, PoolLoader
 from multidraft.serving.api import PoolReport, endpoint
 from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK
+from multidraft.ui.widgets.markup import source
 
 _FRAME = '<p class="md-pool-line"><span></span><span></span></p>'
-_SCRIPT = Path(__file__).with_name("pool_line.js").read_text(encoding="utf-8")
+_SCRIPT = source("pool_line.js")
 
 Follow = Callable[..., Any]
 

@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from multidraft.policies.titles import policy_title
 from multidraft.ui.widgets import markup, tokens
-from multidraft.ui.widgets.lanes import verdict_of
+from multidraft.ui.widgets.lanes import verdict
 from storage.records import FINISHED
 from storage.run import Run
 
@@ -28,7 +28,7 @@ def sameness(runs: Sequence[Run]) -> str:
     ended = [run for run in runs if run.generation.status in FINISHED]
     if len(ended) < 2:
         return ""
-    found = verdict_of(ended)
+    found = verdict(ended)
     return " ".join(filter(None, (found["text"], lossless(ended) if found["kind"] == "same" else "")))
 
 

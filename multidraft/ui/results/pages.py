@@ -55,7 +55,6 @@ PICTURES = 64
 
 LONGEST_ID = 64
 
-_HERE = Path(__file__).parent
 _SHEETS = ("widgets/tokens.css", "widgets/tables.css", "widgets/verdict.css", "results/result.css")
 _FRAMED = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors *"
 """The policy of a frame: it runs and loads nothing, and may stand on any site."""
@@ -269,6 +268,5 @@ def _html(text: str, status: int = 200) -> Response:
 
 @lru_cache(1)
 def _style() -> str:
-    ui = _HERE.parent
-    sheets = "\n".join((ui / sheet).read_text(encoding="utf-8") for sheet in _SHEETS)
+    sheets = "\n".join(map(markup.source, _SHEETS))
     return f"{theme.colours('@media (prefers-color-scheme: dark) {{ :root {{ {} }} }}')}\n{sheets}"

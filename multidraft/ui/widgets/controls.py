@@ -70,7 +70,7 @@ class Examples:
         return {b: gr.Button(**button) for b, button in zip(self.buttons, self._buttons(task), strict=True)}
 
     def _task(self) -> dict[str, Any]:
-        names = list(dict.fromkeys(task for task, _ in self.workbench.pool.examples))
+        names = list(dict(self.workbench.pool.examples))
         return {"choices": names, "value": None, "visible": bool(names)}
 
     def _prompts(self, task: str | None) -> list[str]:
@@ -160,7 +160,7 @@ class PromptTab:
 
     def follow_pool(self, prompt: str, max_new_tokens: float | None) -> Updates:
         """Examples and settings for the present pool; what was chosen stays if it fits."""
-        length, draft = limits(self.workbench.pool, max_new_tokens, self.workbench.limits.new_tokens)
+        length, draft = limits(self.workbench.pool, self.workbench.limits.new_tokens, max_new_tokens)
         fields = {self.settings[0]: gr.Slider(**length), self.settings[4]: gr.Slider(**draft)}
         return {self.fit: self.fit_html(prompt), **self.examples.updates(), **fields}
 
@@ -170,17 +170,17 @@ def known_tasks(title: str, router: Router) -> str:
     return f"{title} knows {count(len(router.drafters), 'task')}: {', '.join(router.drafters)}."
 
 
-def settings(pool: Pool, prefix: str = "", most: int | None = None) -> list[gr.components.Component]:
-    """Max new tokens, temperature, top-p, top-k, draft length, seed: what :func:`read_settings` reads."""
-    length_limits, draft_limits = limits(pool, most=most)
+def settings(pool: Pool, prefix: str, most: int | None) -> list[gr.components.Component]:
+    """Max new tokens, temperature, top-p, top-k, draft length, seed: what :func:`read_settings` reads.
+
+    Args:
+        prefix: of the ids.
+        most: the server's limit of new tokens.
+    """
+    length_limits, draft_limits = limits(pool, most)
     length = gr.Slider(1, **length_limits, step=1, label="Max new tokens", elem_id=f"{prefix}max-new-tokens")
-    draft = gr.Slider(
-        1,
-        **draft_limits,
-        step=1,
-        label="Draft length",
-        info="Tokens that a drafter proposes per round, at most",
-    )
+    about_draft = "Tokens that a drafter proposes per round, at most"
+    draft = gr.Slider(1, **draft_limits, step=1, label="Draft length", info=about_draft)
     heat = gr.Slider(
         0,
         HOTTEST,
@@ -197,9 +197,7 @@ def settings(pool: Pool, prefix: str = "", most: int | None = None) -> list[gr.c
     return [length, heat, top_p, top_k, draft, seed]
 
 
-def limits(
-    pool: Pool, max_new_tokens: float | None = 256, most: int | None = None
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def limits(pool: Pool, most: int | None, max_new_tokens: float | None = 256) -> tuple[dict[str, Any], dict[str, Any]]:
     """Maximum and value of the fields for max new tokens, as many as were chosen if they fit, and for the draft length,
     the pool's own; ``most`` is the server's limit of new tokens."""
     longest = min(1024, pool.target.window - 1, most or 1024)
@@ -211,7 +209,7 @@ def limits(
 
 def most_of_settings(pool: Pool, most: int | None = None) -> dict[str, float]:
     """The most that each field takes, by parameter; ``most`` is the server's limit of new tokens."""
-    length, draft = limits(pool, most=most)
+    length, draft = limits(pool, most)
     of_pool = {"max_new_tokens": length["maximum"], "draft_length": draft["maximum"]}
     return {**of_pool, "temperature": HOTTEST, "top_k": LARGEST_TOP_K}
 

@@ -17,25 +17,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
+from multidraft.bench.action import listed
 from multidraft.bench.baseline import BASELINE
 from multidraft.policies import parse_spec
 from multidraft.policies.titles import policy_title
 from multidraft.service.race import State
-from multidraft.ui.widgets.markup import count, speedup_text, too_noisy
+from multidraft.ui.widgets.markup import count, source, speedup_text, too_noisy
 from multidraft.ui.widgets.tokens import arm_classes, describe_round, step_of
 from storage.figures import SIDES, timed_side
-from storage.records import Generation
 from storage.run import Run
 
 SPEEDS = (1.0, 0.5, 0.25, 0.1, 0.025)
 """What a viewer may choose; ``lanes.html`` has them as well."""
 
-_STAGE, _SCRIPT = (Path(__file__).with_name(f"lanes.{kind}").read_text(encoding="utf-8") for kind in ("html", "js"))
+_STAGE, _SCRIPT = source("widgets/lanes.html"), source("widgets/lanes.js")
 
 DIGITS = 6
 """Times are sent to the microsecond: finer than any clock behind them, and half the size."""
@@ -74,7 +73,7 @@ def replay_data(runs: Sequence[Run], lasting: float | None = None) -> dict[str, 
         "seconds": round(seconds, DIGITS),
         "speed": None if lasting is None else max(slow_enough, default=min(SPEEDS)),
         "result": result(runs),
-        "verdict": verdict_of(runs),
+        "verdict": verdict(runs),
         "lanes": [_lane(run, place) for run, place in zip(runs, places(runs), strict=True)],
     }
 
@@ -103,9 +102,9 @@ def result(runs: Sequence[Run]) -> str:
     if len(first) == len(lanes):
         said = "All lanes need equally many target calls."
     elif alike:
-        said = f"{_and(first)} {needs} the fewest target calls ({min(calls)} of {max(calls)})."
+        said = f"{listed(first)} {needs} the fewest target calls ({min(calls)} of {max(calls)})."
     else:
-        said = f"{_and(first)} {needs} the fewest target calls for its tokens ({max(yields):.2f} tokens per call)."
+        said = f"{listed(first)} {needs} the fewest target calls for its tokens ({max(yields):.2f} tokens per call)."
     order = places(runs)
     if not any(order):
         busy = "The machine was too busy to tell the finish order; run it again."
@@ -114,7 +113,7 @@ def result(runs: Sequence[Run]) -> str:
         return said
     fastest = [lane_title(g.policy) for g, place in zip(lanes, order, strict=True) if place == 1]
     seconds = min(g.seconds for g in lanes)
-    return f"{said} {_and(fastest)} finished first, after {seconds:.2f} s of decoding."
+    return f"{said} {listed(fastest)} finished first, after {seconds:.2f} s of decoding."
 
 
 def _certain(runs: Sequence[Run]) -> str:
@@ -124,36 +123,26 @@ def _certain(runs: Sequence[Run]) -> str:
     for side, word in SIDES.items():
         names = [lane_title(run.generation.policy) for run, own in zip(runs, sides, strict=True) if own == side]
         if names:
-            said.append(f"{_and(names)} {'is' if len(names) == 1 else 'are'} {word} than no drafter.")
+            said.append(f"{listed(names)} {'is' if len(names) == 1 else 'are'} {word} than no drafter.")
     return " ".join(said)
 
 
-def _and(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-
-
-def verdict_of(runs: Sequence[Run]) -> dict[str, str]:
-    """What can be said of the outputs of finished runs, see :func:`verdict`."""
-    greedy, lossless = all(run.params.greedy for run in runs), [run.scores.lossless for run in runs]
-    return verdict([run.generation for run in runs], greedy=greedy, lossless=lossless)
-
-
-def verdict(generations: Sequence[Generation], *, greedy: bool, lossless: Sequence[bool | None] = ()) -> dict[str, str]:
-    """Whether the outputs are the ``same``, token by token, or ``differ``; ``sampled`` ones cannot be compared, since
-    each is a draw of its own."""
-    if not greedy:
+def verdict(runs: Sequence[Run]) -> dict[str, str]:
+    """Whether the outputs of finished runs are the ``same``, token by token, or ``differ``; ``sampled`` ones cannot be
+    compared, since each is a draw of its own."""
+    if not all(run.params.greedy for run in runs):
         text = (
             "Sampled: every lane draws from exactly the same distribution, the target's own, so the texts may differ "
             "and so may their lengths. Compare tokens per second rather than who finishes first."
         )
         return {"kind": "sampled", "text": text}
-    first, *others = (g.token_ids for g in generations)
+    first, *others = (run.generation.token_ids for run in runs)
     if all(ids == first for ids in others):
-        outputs = "Both outputs" if len(generations) == 2 else f"All {len(generations)} outputs"
+        outputs = "Both outputs" if len(runs) == 2 else f"All {len(runs)} outputs"
         text = f"{outputs} are identical, token by token ({count(len(first), 'token')})."
         return {"kind": "same", "text": text}
     position = min(_first_difference(first, ids) for ids in others if ids != first)
-    if lossless and all(lossless):
+    if all(run.scores.lossless for run in runs):
         why = (
             "There two tokens are near-ties for the target and rounding decided; every lane was checked and "
             "is the target's greedy choice within rounding."

@@ -58,8 +58,16 @@ def sentence(text: object) -> str:
     return text + ("" if text.endswith((".", "?", "!", "…")) else ".")
 
 
+_UI = Path(__file__).parents[1]
+
+
+def source(name: str) -> str:
+    """The text of a script, a style sheet or a frame that scripts fill, named by its path below ``ui``."""
+    return (_UI / name).read_text(encoding="utf-8")
+
+
 _environment = Environment(
-    loader=FileSystemLoader(Path(__file__).parents[1]),
+    loader=FileSystemLoader(_UI),
     autoescape=True,
     undefined=StrictUndefined,
     trim_blocks=True,

@@ -82,8 +82,8 @@ _BOTH = {
 
 def blend(colour: str, ground: str, share: float) -> str:
     """``share`` of ``colour`` over ``ground``, all as ``#rrggbb``."""
-    channels = ((int(colour[i : i + 2], 16), int(ground[i : i + 2], 16)) for i in (1, 3, 5))
-    return "#" + "".join(f"{round(share * over + (1 - share) * under):02x}" for over, under in channels)
+    channels = zip(bytes.fromhex(colour[1:]), bytes.fromhex(ground[1:]), strict=True)
+    return "#" + bytes(round(share * over + (1 - share) * under) for over, under in channels).hex()
 
 
 def drafter_places(drafters: Sequence[str]) -> tuple[int, ...]:
@@ -149,7 +149,7 @@ def pattern(colour: str, again: int) -> dict[str, Any]:
 
 def hatch_colour(colour: str) -> str:
     """White or near-black, whichever shows better on a colour."""
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    red, green, blue = bytes.fromhex(colour[1:])
     return TEXT if 0.299 * red + 0.587 * green + 0.114 * blue > 150 else SURFACE
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 from markupsafe import Markup
 
 from multidraft.service.workbench import PLAYED_SECONDS, ROUND_SECONDS
-from multidraft.ui.widgets.markup import UNKNOWN, folded, macros, number, table_html
+from multidraft.ui.widgets.markup import UNKNOWN, folded, macros, number, source, table_html
 from multidraft.ui.widgets.theme import DRAFTER_COLOURS, drafter_places
 from storage.records import OWN, Round
 
@@ -21,8 +20,7 @@ OUTPUT_START = Markup('<div class="md-output" dir="auto" role="region" tabindex=
 _macros = macros("widgets/tokens.html")
 token = _macros.token
 
-_FRAME = Path(__file__).with_name("output.html").read_text(encoding="utf-8")
-_SCRIPT = Path(__file__).with_name("output.js").read_text(encoding="utf-8")
+_FRAME, _SCRIPT = source("widgets/output.html"), source("widgets/output.js")
 
 
 def arm_classes(drafters: Sequence[str]) -> dict[int | None, str]:

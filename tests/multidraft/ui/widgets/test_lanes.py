@@ -12,10 +12,10 @@ from tests.runs import make_round, make_run
 BASELINE = Baseline("answer", 6, 0.01, 0.0)
 
 
-def replayed(generations, baselines=(None, None, None), *, temperature=0.0, lossless=True):
+def replayed(generations, baselines=(None, None), temperature=0.0):
     """The data of lanes that wrote ``generations``."""
-    runs = [make_run(g, baseline=b, temperature=temperature, lossless=lossless) for g, b in zip(generations, baselines)]
-    return stage.replay_data(runs)
+    values = {"temperature": temperature, "lossless": True}
+    return stage.replay_data([make_run(g, baseline=b, **values) for g, b in zip(generations, baselines, strict=True)])
 
 
 @pytest.fixture
@@ -106,35 +106,29 @@ def test_the_speed_up_is_against_what_was_measured_or_unknown(make_generation, m
 
 
 def test_identical_greedy_outputs_are_said_to_be(lanes) -> None:
-    verdict = stage.verdict(lanes, greedy=True)
-    assert (
-        verdict["kind"] == "same" and "Both outputs are identical" in verdict["text"] and "6 tokens" in verdict["text"]
-    )
+    verdict = replayed(lanes)["verdict"]
+    assert verdict == {"kind": "same", "text": "Both outputs are identical, token by token (6 tokens)."}
 
 
 def test_outputs_that_differ_are_said_to_differ_and_where(lanes) -> None:
     lanes[1].token_ids = [5, 6, 9, 5, 7, 9]
-    sure = stage.verdict(lanes, greedy=True, lossless=[True, True])
-    assert (
-        sure["kind"] == "differ"
-        and "NOT identical: they diverge at token 5" in sure["text"]
-        and "rounding" in sure["text"]
-    )
-    for lossless in ([True, False], [True, None], []):
-        doubtful = stage.verdict(lanes, greedy=True, lossless=lossless)
+    sure = replayed(lanes)["verdict"]
+    assert sure["kind"] == "differ" and "NOT identical: they diverge at token 5" in sure["text"]
+    assert "within rounding" in sure["text"] and "Please report" not in sure["text"]
+    for lossless in ([True, False], [True, None], [None, None]):
+        doubtful = stage.verdict([make_run(g, lossless=each) for g, each in zip(lanes, lossless)])
         assert doubtful["kind"] == "differ" and "Please report" in doubtful["text"]
 
 
 def test_an_output_that_is_shorter_differs_at_its_end(lanes) -> None:
     lanes[1].token_ids = [5, 6]
-    assert "diverge at token 3" in stage.verdict(lanes, greedy=True)["text"]
+    assert "diverge at token 3" in replayed(lanes)["verdict"]["text"]
 
 
 def test_sampled_outputs_are_never_called_identical(lanes) -> None:
-    verdict = stage.verdict(lanes, greedy=False)
-    assert (
-        verdict["kind"] == "sampled" and "same distribution" in verdict["text"] and "identical" not in verdict["text"]
-    )
+    verdict = replayed(lanes, temperature=1.0)["verdict"]
+    assert verdict["kind"] == "sampled" and "same distribution" in verdict["text"]
+    assert "identical" not in verdict["text"]
 
 
 def test_a_lane_without_rounds_does_no_harm(lanes, make_generation) -> None:
