@@ -52,7 +52,7 @@ function pictureOf(graph, format) {
   const data = graph.data.map((trace) => trace.textfont ? { ...trace, textfont: { ...trace.textfont, color: INK } } : trace);
   const { width, height: shown } = graph.getBoundingClientRect();
   // The page names the lines of some charts beside them; a file has to do so itself.
-  const named = graph._fullData.filter((trace) => trace.visible === true && trace.type === "scatter" && trace.hoverinfo !== "skip");
+  const named = drawnIn(graph).filter((trace) => trace.type === "scatter");
   const unnamed = !graph.layout.showlegend && named.length > 1 && new Set(named.map((trace) => trace.name)).size === named.length;
   const room = unnamed ? 24 * Math.ceil(named.length / 3) : 0, margin = graph.layout.margin ?? {};
   const below = { orientation: "h", yref: "container", yanchor: "bottom", y: 0.02, x: 0 };
@@ -60,6 +60,8 @@ function pictureOf(graph, format) {
   const layout = { ...graph.layout, ...legend, font, paper_bgcolor: PAPER, width, height: shown + room, autosize: false };
   return Plotly.toImage({ data, layout }, { format, width, height: shown + room, scale: format === "png" ? 2 : 1 });
 }
+
+const drawnIn = (graph) => graph._fullData.filter((trace) => trace.visible === true && trace.hoverinfo !== "skip");
 
 const blobUrl = (text) => URL.createObjectURL(new Blob([text], { type: "text/csv" }));
 
@@ -71,7 +73,7 @@ function csvOf(graph) {
   const axis = (letter) => graph.layout.meta?.[letter] || plain(graph.layout[`${letter}axis`]?.title?.text) || letter;
   const more = [...new Set(graph.data.flatMap((trace) => Object.keys(trace.meta?.columns ?? {})))];
   const lines = [["series", axis("x"), axis("y"), "value", "base", "low", "high", ...more]];
-  for (const trace of graph._fullData.filter((trace) => trace.visible === true && trace.hoverinfo !== "skip")) {
+  for (const trace of drawnIn(graph)) {
     const series = plain(graph.data[trace.index].name);
     const { x = [], y = [], z, base = [], error_x: error = {} } = trace;
     const columns = graph.data[trace.index].meta?.columns ?? {};

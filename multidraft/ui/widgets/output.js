@@ -207,16 +207,12 @@ text.addEventListener("scroll", () => {
 
 timeline.addEventListener("keydown", (event) => {
   const last = timeline.childElementCount - 1;
-  const steps = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1, PageDown: -10, PageUp: 10 };
-  let index;
-  if (event.key in steps) index = chosen + steps[event.key];
-  else if (event.key === "Home") index = 0;
-  else if (event.key === "End") index = last;
-  else if (event.key === "Escape") index = -1;
-  else if (event.key !== "Enter") return;
+  const to = { Home: 0, End: last, ArrowLeft: chosen - 1, ArrowDown: chosen - 1, ArrowRight: chosen + 1,
+    ArrowUp: chosen + 1, PageDown: chosen - 10, PageUp: chosen + 10 }[event.key];
+  if (to === undefined && event.key !== "Escape" && event.key !== "Enter") return;
   event.preventDefault(); // Enter, too: it would press the button that has the focus then
-  if (event.key === "Enter") return stepThroughText(element);
-  choose(event.key === "Escape" ? -1 : Math.max(0, Math.min(last, index)));
+  if (event.key === "Enter") stepThroughText(element);
+  else choose(to === undefined ? -1 : Math.max(0, Math.min(last, to)));
 });
 
 element.querySelector(".md-run-rejected input").addEventListener("change", (event) => {
