@@ -1,4 +1,4 @@
-"""Tabs laid out as on the page, and what their handlers show."""
+"""Tabs laid out as on the page, what their handlers show, and a browser of results."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import gradio as gr
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
 
 from multidraft.service.pool_loading import PoolLoader
 from multidraft.service.workbench import Workbench
 from multidraft.ui.pool_line import PoolLine
+from multidraft.ui.results.pages import Results
 
 T = TypeVar("T", bound=Any)
 
@@ -34,3 +37,8 @@ def after(updates: Iterable[dict[Any, Any]]) -> dict[Any, Any]:
         assert update, "Gradio takes an empty answer for a value"
         shown |= update
     return shown
+
+
+def opened(results: Results) -> TestClient:
+    """A browser of the pages of results."""
+    return TestClient(Starlette(routes=results.routes()))

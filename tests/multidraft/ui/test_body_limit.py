@@ -43,16 +43,15 @@ def test_a_body_may_have_so_many_bytes(limits: None, path: str, most: int) -> No
 
 
 def test_programs_are_told_in_openais_form(limits: None) -> None:
-    answer = TestClient(BodyLimit(echo, upload=5000, allowance=Allowance(Limits()))).post(
-        "/v1/completions", content=b"x" * 1001
-    )
+    browser = TestClient(BodyLimit(echo, upload=5000, allowance=Allowance(Limits())))
+    answer = browser.post("/v1/completions", content=b"x" * 1001)
     assert answer.status_code == 413 and "may have 1,000 bytes" in answer.json()["error"]["message"]
 
 
-@pytest.fixture
-def address(workbench: Workbench) -> Iterator[tuple[gr.Blocks, str]]:
-    page = serve(workbench)
-    yield page, page.local_url.rstrip("/")
+@pytest.fixture(scope="module")
+def served(unused: Workbench) -> Iterator[gr.Blocks]:
+    page = serve(unused)
+    yield page
     page.close()
 
 
@@ -64,8 +63,8 @@ def parts(size: int) -> Iterator[bytes]:
     yield b'"]}'
 
 
-def test_the_served_page_refuses_large_bodies(address: tuple[gr.Blocks, str]) -> None:
-    _, url = address
+def test_the_served_page_refuses_large_bodies(served: gr.Blocks) -> None:
+    url = served.local_url.rstrip("/")
     small = httpx.post(f"{url}/gradio_api/call/policies", json={"data": []})
     assert small.status_code == 200
     refused = httpx.post(f"{url}/gradio_api/call/policies", content=parts(middleware.MAX_BODY + 2**20))
@@ -77,9 +76,8 @@ def test_the_served_page_refuses_large_bodies(address: tuple[gr.Blocks, str]) ->
     assert kept.status_code == 200
 
 
-def test_the_state_of_few_sessions_is_held(address: tuple[gr.Blocks, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    page, url = address
-    holder = page.app.state_holder
+def test_the_state_of_few_sessions_is_held(served: gr.Blocks, monkeypatch: pytest.MonkeyPatch) -> None:
+    url, holder = served.local_url.rstrip("/"), served.app.state_holder
     assert holder.capacity == SESSIONS * 128
     monkeypatch.setattr(holder, "capacity", 3)
     seen = set()

@@ -7,8 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import gradio as gr
-from starlette.applications import Starlette
-from starlette.testclient import TestClient
 
 from multidraft.replay.recorded import recorded_runs
 from multidraft.ui import example
@@ -20,6 +18,7 @@ from storage.connection import outdated
 from storage.filters import Filter
 from storage.store import Store
 from storage.texts import TextFilter
+from tests.multidraft.ui.building import opened
 from tests.runs import make_run
 
 ALL = Chosen().values()
@@ -82,10 +81,8 @@ def test_the_dashboard_shows_it_until_there_is_a_run(tmp_path: Path) -> None:
 
 def test_its_results_have_pages_and_can_be_compared(tmp_path: Path) -> None:
     verdicts: Any = object()
-    browser = TestClient(Starlette(routes=Results(tmp_path / "none.db", example.path, verdicts).routes()))
+    browser = opened(Results(tmp_path / "none.db", example.path, verdicts))
     newer, older = (one["id"] for one in experiments.listed(example.path())[:2])
     for place in (f"batch/{newer}", f"comparison/{older}/{newer}", f"run/{example.FIRST + 1}"):
-        page = browser.get(f"/result/{place}")
-        assert page.status_code == 200 and (f"?tab=lab&amp;lab_{place.replace('/', '=')}" in page.text) == (
-            "batch" in place
-        )
+        page, lab = browser.get(f"/result/{place}"), f"?tab=lab&amp;lab_{place.replace('/', '=')}"
+        assert page.status_code == 200 and (lab in page.text) == ("batch" in place)

@@ -30,15 +30,25 @@ from tests.history import recorded
 from tests.multidraft.ui.building import after, built
 
 
-def test_no_event_puts_a_sign_of_work_on_what_it_changes(pool: Pool, store: Store) -> None:
+@pytest.fixture(scope="module")
+def page(unused: Workbench) -> gr.Blocks:
+    return build(unused.pool, unused.store)
+
+
+@pytest.fixture(scope="module")
+def unused_play(unused: Workbench) -> Play:
+    return built(Play(unused), unused)
+
+
+def test_no_event_puts_a_sign_of_work_on_what_it_changes(page: gr.Blocks) -> None:
     """With each message the page would update the signs of all components that ever had one."""
-    events = [fn for fn in build(pool, store).fns.values() if fn.fn and fn.api_visibility == "private"]
+    events = [fn for fn in page.fns.values() if fn.fn and fn.api_visibility == "private"]
     assert len(events) > 50 and all(fn.show_progress_on == [] for fn in events)
 
 
-def test_a_visitors_page_is_not_described_once_more(pool: Pool, store: Store) -> None:
+def test_a_visitors_page_is_not_described_once_more(page: gr.Blocks) -> None:
     """Half a MiB for each visitor, and all that is shown."""
-    visitor = SessionState(page := build(pool, store))
+    visitor = SessionState(page)
     shown = next(block for block in page.blocks.values() if isinstance(block, gr.HTML))
     visitor[shown._id] = gr.HTML("own", render=False)
     visitor._update_config(shown._id)
@@ -51,28 +61,27 @@ def test_a_visitors_page_is_not_described_once_more(pool: Pool, store: Store) ->
     assert built["props"]["value"] == "own", "what is rendered for one visitor is described to that one"
 
 
-def test_opening_the_page_waits_once_in_the_queue(pool: Pool, store: Store) -> None:
+def test_opening_the_page_waits_once_in_the_queue(page: gr.Blocks) -> None:
     """For the history: what else the address says is known without it."""
-    fns = [fn for fn in build(pool, store).fns.values() if fn.fn]
+    fns = [fn for fn in page.fns.values() if fn.fn]
     opened = [fn for fn in fns if any(kind == "load" for _, kind in fn.targets)]
     assert [fn.name for fn in opened if fn.queue] == ["restore"] and len(opened) > 3
 
 
-def test_one_visitor_s_reading_keeps_no_other_waiting(pool: Pool, store: Store) -> None:
-    page = build(pool, store)
+def test_one_visitor_s_reading_keeps_no_other_waiting(page: gr.Blocks) -> None:
     waiting = [fn for fn in page.fns.values() if fn.fn and fn.queue]
     assert page._queue.default_concurrency_limit == app.READERS > 1
     assert {fn.name for fn in waiting if fn.concurrency_limit == 1} == {"preview"}  # an upload may be large
 
 
-def test_no_field_rounds_what_was_typed(pool: Pool, store: Store) -> None:
+def test_no_field_rounds_what_was_typed(page: gr.Blocks) -> None:
     """What is no whole number is refused, where the field still shows it."""
-    numbers = [block for block in build(pool, store).blocks.values() if isinstance(block, gr.Number)]
+    numbers = [block for block in page.blocks.values() if isinstance(block, gr.Number)]
     assert numbers and all(field.precision is None for field in numbers)
 
 
-def test_the_explanation_names_every_tab(pool: Pool, store: Store) -> None:
-    tabs = [block.label for block in build(pool, store).blocks.values() if isinstance(block, gr.Tab)]
+def test_the_explanation_names_every_tab(page: gr.Blocks) -> None:
+    tabs = [block.label for block in page.blocks.values() if isinstance(block, gr.Tab)]
     assert len(tabs) == 7 and all(f"<i>{tab}</i>" in app._HEADER for tab in tabs)
 
 
@@ -116,11 +125,16 @@ class Visitor:
         self.query_params = query
 
 
-def play(
-    workbench: Workbench, prompt: str, policy: str | None = "ucb", tokens: float | None = 8, turns: tuple = ()
-) -> tuple[Play, list[dict[Any, Any]]]:
+def say(
+    tab: Play, prompt: str = "abc abd", policy: str | None = "ucb", tokens: float | None = 8, turns: tuple = ()
+) -> Iterator[dict[Any, Any]]:
+    """What a greedy run shows."""
+    return tab.run(turns, prompt, policy, tokens, 0, 1, 0, 4, 0)
+
+
+def play(workbench: Workbench, **asked: Any) -> tuple[Play, list[dict[Any, Any]]]:
     tab = built(Play(workbench), workbench)
-    return tab, list(tab.run(turns, prompt, policy, tokens, 0, 1, 0, 4, 0))  # type: ignore[arg-type]
+    return tab, list(say(tab, **asked))
 
 
 def text_of(output: str) -> str:
@@ -129,7 +143,7 @@ def text_of(output: str) -> str:
 
 def test_the_first_update_has_text(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(play_tab, "AT_ONCE_SECONDS", 60.0)
-    tab, updates = play(workbench, "abc abd")
+    tab, updates = play(workbench)
     first, last = (text_of(shown[tab.output]) for shown in (updates[0], after(updates)))
     assert first and last.startswith(first)
 
@@ -137,7 +151,7 @@ def test_the_first_update_has_text(workbench: Workbench, monkeypatch: pytest.Mon
 def test_a_longer_one_is_shown_as_it_comes(workbench: Workbench, gate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(play_tab, "AT_ONCE_SECONDS", 0.05)
     tab = built(Play(workbench), workbench)
-    parts = tab.run((), "abc abd", "ucb", 8, 0, 1, 0, 4, 0)
+    parts = say(tab)
     assert "Completed" not in next(parts)[tab.status]
     gate.open()
     assert "Completed" in after([*parts])[tab.status]
@@ -145,7 +159,7 @@ def test_a_longer_one_is_shown_as_it_comes(workbench: Workbench, gate, monkeypat
 
 def test_play_streams_to_the_end(workbench: Workbench, gate) -> None:
     tab = built(Play(workbench), workbench)
-    parts = tab.run((), "abc abd", "ucb", 8, 0, 1, 0, 4, 0)
+    parts = say(tab)
     first = next(parts)
     gate.open()
     last = after([first, *parts])
@@ -161,7 +175,7 @@ def test_play_streams_to_the_end(workbench: Workbench, gate) -> None:
 
 
 def test_the_run_as_json(workbench: Workbench) -> None:
-    tab, updates = play(workbench, "abc abd")
+    tab, updates = play(workbench)
     record = json.loads(Path(after(updates)[tab.download].value["path"]).read_text())
     assert record["prompt"] == "abc abd" and record["policy"] == "ucb" and record["status"] == "completed"
     assert [token for r in record["rounds"] for token in r["tokens"]] == record["token_ids"]
@@ -172,7 +186,7 @@ def test_the_run_as_json(workbench: Workbench) -> None:
 
 
 def test_a_pool_of_single_prompts_keeps_the_prompt_and_no_turns(workbench: Workbench) -> None:
-    tab, updates = play(workbench, "abc abd")
+    tab, updates = play(workbench)
     assert not {tab.prompt, tab.conversation, tab.turns, tab.anew} & set(after(updates))
 
 
@@ -182,15 +196,11 @@ def talking(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> Play:
     return built(Play(workbench), workbench)
 
 
-def say(tab: Play, prompt: str, turns: tuple) -> Iterator[dict[Any, Any]]:
-    return tab.run(turns, prompt, "ucb", 8, 0, 1, 0, 4, 0)  # type: ignore[arg-type]
-
-
 def test_an_answer_becomes_a_turn_and_no_conversation_begins_meanwhile(
     workbench: Workbench, gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tab = talking(workbench, monkeypatch)
-    parts = say(tab, "abc", (("ab", "de"),))
+    parts = say(tab, "abc", turns=(("ab", "de"),))
     first = next(parts)
     gate.open()
     assert first[tab.prompt] == "" and "abc" in first[tab.conversation] and tab.turns not in first
@@ -206,7 +216,7 @@ def test_a_run_stopped_in_line_is_no_turn_and_gives_the_prompt_back(
     tab = talking(workbench, monkeypatch)
     ahead = workbench.submit(Request("abd", "ucb", SamplingParams(max_new_tokens=4, draft_length=4)))
     assert gate.reached.wait(30)
-    parts = say(tab, "abc", (("ab", "de"),))
+    parts = say(tab, "abc", turns=(("ab", "de"),))
     next(parts)
     (job,) = (job for job in workbench.jobs._found.values() if isinstance(job, RunJob) and job is not ahead)
     tab.buttons.cancel(job.id)
@@ -217,37 +227,35 @@ def test_a_run_stopped_in_line_is_no_turn_and_gives_the_prompt_back(
 
 
 def test_rejected_guesses_are_struck_through(workbench: Workbench) -> None:
-    tab, updates = play(workbench, "abc abd", policy="fixed:far", tokens=30)
+    tab, updates = play(workbench, policy="fixed:far", tokens=30)
     output = after(updates)[tab.output]
     rejected = re.findall(r"<del[^>]*>([^<]*)</del>", output)
     assert rejected and all(rejected)
     assert output.count("data-corrected") <= len(rejected)
 
 
-def restored(workbench: Workbench, **query: str) -> tuple[Play, dict[Any, Any]]:
-    tab = built(Play(workbench), workbench)
-    return tab, tab.restore(Visitor(**query))  # type: ignore[arg-type]
+def restored(tab: Play, **query: str) -> dict[Any, Any]:
+    return tab.restore(Visitor(**query))  # type: ignore[arg-type]
 
 
-def test_a_link_restores_prompt_policy_and_settings(workbench: Workbench) -> None:
-    tab, shown = restored(
-        workbench, prompt="abc <b>", with_policy="ucb", max_new_tokens="20", temperature="0.5", seed="3", run="7"
-    )
+def test_a_link_restores_prompt_policy_and_settings(unused_play: Play) -> None:
+    tab, settings = unused_play, {"max_new_tokens": "20", "temperature": "0.5", "seed": "3"}
+    shown = restored(tab, prompt="abc <b>", with_policy="ucb", run="7", **settings)
     length, heat, *_, seed = tab.settings
     assert "Press Run" in shown[tab.status] and shown[tab.prompt] == "abc <b>" and shown[tab.policy].value == "ucb"
     assert ("UCB · ucb", "ucb") in shown[tab.policy].choices, "the page may have been built with those of another pool"
     assert {field: shown.get(field) for field in tab.settings if field in shown} == {length: 20, heat: 0.5, seed: 3}
-    tab, shown = restored(workbench, with_policy="ucb:beta=0.1")
+    shown = restored(tab, with_policy="ucb:beta=0.1")
     assert shown[tab.policy].value == "ucb:beta=0.1"
-    tab, shown = restored(workbench, prompt="a", with_policy="<b>", policy="ucb")
+    shown = restored(tab, prompt="a", with_policy="<b>", policy="ucb")
     status = shown[tab.status]
     assert 'role="alert"' in status and "choose one of" in status and "<b>" not in status
     assert shown[tab.prompt] == "a" and tab.policy not in shown
 
 
-def test_other_parameters_of_the_address_are_none_of_plays(workbench: Workbench) -> None:
-    tab, shown = restored(workbench, tab="dashboard", run="3", policy="ucb")
-    assert shown == {tab.status: gr.skip()}
+def test_other_parameters_of_the_address_are_none_of_plays(unused_play: Play) -> None:
+    query = {"tab": "dashboard", "run": "3", "policy": "ucb"}
+    assert unused_play.restore(Visitor(**query)) == {unused_play.status: gr.skip()}  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -260,9 +268,9 @@ def test_other_parameters_of_the_address_are_none_of_plays(workbench: Workbench)
         ({"top_k": "nan"}, "whole number"),
     ],
 )
-def test_a_broken_link_says_what_is_wrong_and_changes_nothing(workbench: Workbench, query: dict, words: str) -> None:
-    tab, shown = restored(workbench, prompt="abc", **query)
-    status = shown.pop(tab.status)
+def test_a_broken_link_says_what_is_wrong_and_changes_nothing(unused_play: Play, query: dict, words: str) -> None:
+    shown = restored(unused_play, prompt="abc", **query)
+    status = shown.pop(unused_play.status)
     assert words in status and 'role="alert"' in status and "<b>" not in status
     assert not shown
 
@@ -279,17 +287,17 @@ def test_a_broken_link_says_what_is_wrong_and_changes_nothing(workbench: Workben
     ],
 )
 def test_play_says_what_is_wrong_in_the_page(
-    workbench: Workbench, prompt: str, policy: str | None, tokens: float | None, words: str
+    unused_play: Play, prompt: str, policy: str | None, tokens: float | None, words: str
 ) -> None:
-    tab, (shown,) = play(workbench, prompt, policy, tokens=tokens)
-    status, run, stop = (shown[part] for part in (tab.status, *tab.buttons.both))
+    (shown,) = say(unused_play, prompt, policy, tokens)
+    status, run, stop = (shown[part] for part in (unused_play.status, *unused_play.buttons.both))
     assert words in status and 'role="alert"' in status and "<b>" not in status
     assert run.interactive is True and stop.interactive is False
 
 
 def test_leaving_the_page_ends_the_run(workbench: Workbench, gate, store: Store) -> None:
     tab = built(Play(workbench), workbench)
-    parts = tab.run((), "abc abd", "ucb", 8, 0, 1, 0, 4, 0)  # type: ignore[arg-type]
+    parts = say(tab)
     next(parts)
     assert gate.reached.wait(30)
     parts.close()  # what Gradio does when the connection is gone

@@ -6,12 +6,10 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from starlette.applications import Starlette
-from starlette.testclient import TestClient
-
 from multidraft.ui.results.pages import Results
 from storage.run import Scores
 from storage.store import Store
+from tests.multidraft.ui.building import opened
 from tests.runs import make_round, make_run
 
 ROUNDS = [make_round(index) for index in range(3)]
@@ -25,7 +23,7 @@ def test_a_recorded_example_is_compared_with_the_history_but_not_opened_in_the_a
     with Store(own) as store:
         for number in range(6):
             store.add(make_run(prompt=f"p{number}", rounds=ROUNDS, batch_id="mine", source="batch", version="2"))
-    browser = TestClient(Starlette(routes=Results(own, lambda: recorded).routes()))
+    browser = opened(Results(own, lambda: recorded))
     page = browser.get("/result/comparison/a/mine").text
     assert "version (1 → 2)" in page and page.count('<a href="../../run/') == 6, "numbers of runs are the history's"
     found = browser.get("/result/comparison/a/mine.json").json()["prompts"]
@@ -40,7 +38,7 @@ def test_a_page_tells_regret_and_what_queries_began_with(tmp_path: Path) -> None
             for policy in ("ucb", "rate-hedge"):
                 run = make_run(prompt=f"p{number}", policy=policy, rounds=ROUNDS, batch_id="a", source="batch")
                 store.add(replace(run, scores=Scores(regret_rounds=number - 2.0)))
-    browser = TestClient(Starlette(routes=Results(tmp_path / "runs.db").routes()))
+    browser = opened(Results(tmp_path / "runs.db"))
     page = browser.get("/result/batch/a").text
     assert ">Regret, rounds/prompt</th>" in page and re.search(r">0.5 \(-[\d.]+ to 2.\d\)</td>", page)
     assert "rate-hedge from what past queries taught, else from the router&#39;s guess" in page and "ucb cold" in page
@@ -55,7 +53,7 @@ def test_intervals_of_tasks_take_some_prompts(tmp_path: Path) -> None:
             rounds = [make_round(index, verify_seconds=0.003 + number / 2000) for index in range(3)]
             task = "sums" if number < 6 else "rare"
             store.add(make_run(prompt=f"p{number}", task=task, rounds=rounds, batch_id="a", source="batch"))
-    page = TestClient(Starlette(routes=Results(tmp_path / "runs.db").routes())).get("/result/batch/a").text
+    page = opened(Results(tmp_path / "runs.db")).get("/result/batch/a").text
     table = page.split('aria-label="Policies by task"')[1]
     (rare,), (sums,) = (
         [line for line in table.split("<tr>") if f"<td>{task}</td>" in line] for task in ("rare", "sums")

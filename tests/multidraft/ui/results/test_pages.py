@@ -17,7 +17,6 @@ from xml.etree import ElementTree
 
 import pytest
 from PIL import Image
-from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from drafters.sampling import SamplingParams
@@ -40,6 +39,7 @@ from multidraft.ui.tabs.play.recorded import recorded_runs
 from storage import experiments
 from storage.run import Baseline
 from storage.store import Store
+from tests.multidraft.ui.building import opened
 from tests.runs import make_round, make_run
 
 EVIL = '=1+1"><script>alert(1)</script>{{7*7}} & % 中'
@@ -55,14 +55,8 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for batch, rounds in (("a", ROUNDS), ("b", slow)):
             for number in range(6):
                 for policy in ("ucb", "fixed:math"):
-                    values = {
-                        "batch_id": batch,
-                        "source": "batch",
-                        "task": EVIL,
-                        "suite": EVIL,
-                        "version": f"1+{batch}",
-                    }
-                    store.add(make_run(prompt=f"{EVIL}{number}", policy=policy, rounds=rounds, **values))
+                    values = {"batch_id": batch, "source": "batch", "version": f"1+{batch}", "policy": policy}
+                    store.add(make_run(prompt=f"{EVIL}{number}", task=EVIL, suite=EVIL, rounds=rounds, **values))
             store.note(batch, EVIL)
         for policy in ("ucb", "autoregressive"):
             store.add(make_run(prompt=EVIL, policy=policy, rounds=ROUNDS, batch_id="r", source="race"))
@@ -71,7 +65,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser(path: Path) -> Iterator[TestClient]:
-    with TestClient(Starlette(routes=Results(path).routes())) as client:
+    with opened(Results(path)) as client:
         yield client
 
 
@@ -111,9 +105,8 @@ def test_a_png_has_the_signs_of_figures(bold: bool) -> None:
 
 def test_a_frame_runs_nothing_and_may_stand_anywhere(browser: TestClient) -> None:
     frame = browser.get("/embed/batch/a")
-    assert frame.headers["Content-Security-Policy"] == (
-        "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors *"
-    )
+    policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors *"
+    assert frame.headers["Content-Security-Policy"] == policy
     assert "<svg" in frame.text and 'href="http://testserver/result/batch/a"' in frame.text
 
 
@@ -163,22 +156,22 @@ def test_addresses_of_the_app_have_the_tags_of_what_they_name(path: Path) -> Non
 def test_the_apps_own_address_has_a_picture(path: Path) -> None:
     results = Results(path, front=lambda: recorded_runs()[-1])
     assert '<meta property="og:image" content="https://x/result/front.png">' in results.tags({}, "https://x")
-    browser = TestClient(Starlette(routes=results.routes()))
+    browser = opened(results)
     assert Image.open(io.BytesIO(browser.get("/result/front.png").content)).size == (1200, 630)
-    assert TestClient(Starlette(routes=Results(path).routes())).get("/result/front.png").status_code == 404
+    assert opened(Results(path)).get("/result/front.png").status_code == 404
 
 
 def test_an_answer_that_may_make_no_sense_is_called_so_on_its_page_and_in_its_preview(path: Path) -> None:
     results = Results(path, fits=lambda card, prompt: False)
-    browser = TestClient(Starlette(routes=results.routes()))
+    browser = opened(results)
     for place in ("run/1", "race/r"):
         page = browser.get(f"/result/{place}").text
         assert f'<meta property="og:description" content="{ODD}' in page and f">{ODD}</p>" in page
         assert "The prompt looks unlike the tasks of this pool." in browser.get(f"/result/{place}.svg").text
     odd = Results(path, fits=lambda card, prompt: card != "c0ffee" or not prompt.endswith("3"))
-    page = TestClient(Starlette(routes=odd.routes())).get("/result/batch/a").text
+    page = opened(odd).get("/result/batch/a").text
     assert ">1 of the 6 prompts looks unlike the tasks of this pool:" in page
-    assert ODD not in TestClient(Starlette(routes=Results(path).routes())).get("/result/run/1").text
+    assert ODD not in opened(Results(path)).get("/result/run/1").text
 
 
 def test_a_noisy_run_says_so_in_plain_words(tmp_path: Path) -> None:
@@ -186,21 +179,15 @@ def test_a_noisy_run_says_so_in_plain_words(tmp_path: Path) -> None:
     with Store(path := tmp_path / "runs.db") as store:
         for each in (0.01, 1 / 150):  # twice as fast or more, and cannot tell
             store.add(make_run(rounds=rounds, baseline=Baseline("prefix", 6, each, 0.002, 0.4)))
-    browser = TestClient(Starlette(routes=Results(path).routes()))
+    browser = opened(Results(path))
     faster, unknown = (browser.get(f"/result/run/{id}").text for id in (1, 2))
     assert "as fast as without drafters, on a busy machine." in faster
     assert "on a machine too busy to tell whether decoding was faster or slower." in unknown
 
 
-def test_a_run_is_headed_by_the_calls_that_it_saved(browser: TestClient) -> None:
-    assert "<h1>UCB: 9 tokens with 3 calls of the target model instead of 9</h1>" in browser.get("/result/run/1").text
-
-
-def test_a_page_says_once_what_it_shows_and_what_it_is(browser: TestClient) -> None:
-    page = browser.get("/result/run/1").text
-    assert page.count(">UCB: 9 tokens with 3 calls of the target model instead of 9<") == 1, (
-        "not in the picture as well"
-    )
+def test_a_page_says_once_which_calls_were_saved_and_what_it_is(browser: TestClient) -> None:
+    page, title = browser.get("/result/run/1").text, "UCB: 9 tokens with 3 calls of the target model instead of 9"
+    assert f"<h1>{title}</h1>" in page and page.count(f">{title}<") == 1, "not in the picture as well"
     assert ">UCB: 9 tokens with 3 calls" in browser.get("/result/run/1.svg").text and ">One block per token, " in page
     assert '<a href="http://testserver/">Try it</a>' in page
     assert page.index(">Output<") < page.index("md-legend") < page.index("md-round")
@@ -213,7 +200,7 @@ def test_a_race_shows_the_text_once_and_says_that_it_is_that_of_plain_decoding(t
                 rounds = [make_round(index) for index in range(3)]
                 values = {"batch_id": batch, "source": "race", "lossless": True, "near_tie_gap": gap}
                 store.add(make_run(prompt="It ends.", policy=policy, rounds=rounds, **values))
-    browser = TestClient(Starlette(routes=Results(path).routes()))
+    browser = opened(Results(path))
     page, tie = (browser.get(f"/result/race/{batch}").text for batch in ("r", "tie"))
     assert "Both outputs are identical, token by token (9 tokens). The output is identical to plain decoding" in page
     assert page.count("<summary>The same text under ") == 1 and page.index("md-legend") < page.index("md-round")
@@ -223,7 +210,7 @@ def test_a_race_shows_the_text_once_and_says_that_it_is_that_of_plain_decoding(t
 
 def test_pictures_are_drawn_once_and_not_all_are_held(path: Path) -> None:
     results = Results(path)
-    browser = TestClient(Starlette(routes=results.routes()))
+    browser = opened(results)
     results._drawn.update({str(number): b"" for number in range(PICTURES)})
     for _ in range(2):
         assert browser.get("/result/run/1.png").content.startswith(b"\x89PNG")
@@ -236,7 +223,7 @@ def test_timings_too_noisy_are_no_headline(tmp_path: Path) -> None:
     with Store(path) as store:
         for policy in ("ucb", "autoregressive"):
             store.add(make_run(policy=policy, rounds=rounds, batch_id="r", source="race", baseline=noisy))
-    page = TestClient(Starlette(routes=Results(path).routes())).get("/result/race/r").text
+    page = opened(Results(path)).get("/result/race/r").text
     assert "<h1>UCB saves 67 % of the target&#39;s calls on 1 prompt, timed on a busy machine</h1>" in page
     _, said = re.findall(r'<td class="md-figure">(.*?)</td>', page)[:2]  # of whole requests
     assert said == "too noisy" and f">{said}</text>" in page, "and so in the picture"
@@ -254,9 +241,8 @@ def test_no_part_of_a_title_is_lost_and_keys_tell_results_apart() -> None:
 
 def test_bibtex_holds_nothing_that_latex_would_run() -> None:
     made = {"version": "0.1.0+ab_c", "created_at": "2026-11-23T", "pool": "my_pool", "card_hash": None}
-    entry = bibtex(
-        "run/1", r"\input{x} 50 % & 2.0×", [{**made, "hardware": "CPU #1", "dtype": "float32"}], "http://x/{}", [""]
-    )
+    made |= {"hardware": "CPU #1", "dtype": "float32"}
+    entry = bibtex("run/1", r"\input{x} 50 % & 2.0×", [made], "http://x/{}", [""])
     assert r"\textbackslash{}input\{x\} 50 \% \& 2.0$\times$" in entry and r"my\_pool, card unknown" in entry
     assert "multidraft 0.1.0, commit ab\\_c" in entry and "url = {http://x/%7B%7D}" in entry
     assert re.search(r"urldate = \{\d{4}-\d\d-\d\d\}", entry)
@@ -279,7 +265,7 @@ def test_the_page_of_a_batch_says_which_drafters_to_keep(workbench: Workbench, m
     batch = BatchJob(workbench, items, ["ucb", "random"], SamplingParams(max_new_tokens=16, draft_length=4))
     assert workbench.jobs.submit(batch).wait(60) and workbench.store.flush()
     verdicts = Verdicts(LabWork(workbench))
-    browser = TestClient(Starlette(routes=Results(workbench.store.path, verdicts=verdicts).routes()))
+    browser = opened(Results(workbench.store.path, verdicts=verdicts))
     monkeypatch.setattr(advised, "WAIT_SECONDS", 0.0)
     monkeypatch.setattr(advice, "FAR_OFF", 100.0)  # such short runs are mostly noise
     page = browser.get(f"/result/batch/{batch.id}").text
@@ -295,8 +281,7 @@ def test_the_page_of_a_batch_says_which_drafters_to_keep(workbench: Workbench, m
 
 def test_a_batch_that_cannot_be_replayed_says_so_on_its_page(workbench: Workbench, path: Path) -> None:
     verdicts = Verdicts(LabWork(workbench))
-    found = experiments.listed(path, limit=1)[0]
-    said = advised.advice_on(verdicts, found["id"])
+    said = advised.advice_on(verdicts, experiments.listed(path, limit=1)[0]["id"])
     assert "No advice on drafters and draft length: no run can be replayed" in said.line and not said.verdict
 
 
@@ -310,11 +295,10 @@ def test_a_command_runs_the_prompts_of_a_bundled_suite_again(tmp_path: Path, cha
                 values = {"batch_id": "a", "source": "bench", "suite": "pocket", "temperature": 0.5, **changes}
                 seed = values.pop("seed", seed_of(3, item))
                 store.add(make_run(prompt=item.prompt, policy=policy, seed=seed, libraries=libraries, **values))
-    page = TestClient(Starlette(routes=Results(path).routes())).get("/result/batch/a").text
+    page = opened(Results(path)).get("/result/batch/a").text
     facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page))
-    assert facts["Libraries"] == "python 3.12.1, torch 2.13.0" and facts["Texts at once"] == str(
-        changes.get("streams", 1)
-    )
+    assert facts["Libraries"] == "python 3.12.1, torch 2.13.0"
+    assert facts["Texts at once"] == str(changes.get("streams", 1))
     if changes:
         assert "Run it again" not in facts
         return

@@ -13,7 +13,7 @@ from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.markup import count, macros, sentence
 
 HOME = Path(str(ui.__file__)).parent
-CLIENT = {"race.html", "output.html"}
+CLIENT = {"lanes.html", "output.html"}
 """Filled by scripts in the browser."""
 
 
