@@ -33,6 +33,7 @@ from storage.experiments import MADE_ON, Sought
 from storage.figures import FEWEST_TO_TELL, timed_interval, timed_short, timed_side
 from storage.filters import Filter
 from storage.kept import kept
+from storage.records import PHASES
 from storage.run import Run
 
 MOST_LANES = 8
@@ -206,7 +207,7 @@ def front_picture(run: Run) -> Picture:
 
 
 def _round(r: Mapping[str, Any]) -> dict[str, Any]:
-    seconds = sum(r[f"{phase}_seconds"] for phase in ("draft", "verify", "policy", "evaluate"))
+    seconds = sum(r[f"{phase}_seconds"] for phase in PHASES)
     drafted = len(r["drafted"])
     return {"round": r["index"] + 1, "drafter": r["drafter"], "drafted": drafted, "accepted": r["accepted"],
             "seconds": seconds, "text": r["text"]}  # fmt: skip

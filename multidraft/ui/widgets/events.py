@@ -67,12 +67,3 @@ def clicked(event: gr.EventData, name: str) -> str:
     except TypeError:  # Gradio's, where there are no data, or no object
         value = None
     return value if isinstance(value, str) else "" if value is None else quoted(value)
-
-
-def name_what_is_shown(tab: str) -> str:
-    """Script of an event that has what was started now, if anything, and what was shown before: the page's address
-    names it under ``tab``'s own name, so that a reload, or another browser, finds it again; returns what is shown."""
-    return f"""(asked, shown) => {{
-      if (asked) address({{ tab: "{tab}", {tab}: asked }});
-      return asked || shown;
-    }}"""

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import gradio as gr
 
 from multidraft.service.jobs import Job, Jobs
-from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK, Updates, name_what_is_shown
+from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK, Updates
 
 J = TypeVar("J", bound=Job[Any])
 
@@ -83,7 +83,10 @@ class AddressedJobs(RunButtons[J]):
     def start(self, events: list[Any], start: Callable[..., Updates], inputs: list[Any], status: gr.HTML) -> None:
         """Call ``start`` on ``events``: it returns what to watch, or says in ``status`` what is wrong."""
         started = gr.on(events, start, inputs, [self.asked, status, *self.both], **HIDDEN)
-        started.then(None, [self.asked, self.id], self.id, js=name_what_is_shown(self.name), **PRIVATE)
+        # The address names what was started now, if anything, so that a reload, or another browser, finds it again.
+        named = f"address({{ tab: '{self.name}', {self.name}: asked }})"
+        shown = f"(asked, shown) => {{ if (asked) {named}; return asked || shown; }}"
+        started.then(None, [self.asked, self.id], self.id, js=shown, **PRIVATE)
 
     def linked(self, request: gr.Request) -> Updates:
         """What the page's address names: to be watched, with the form as it was when that was started, and the buttons.

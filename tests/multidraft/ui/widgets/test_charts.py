@@ -49,10 +49,10 @@ def test_names_are_escaped_in_charts(make_round) -> None:
 def test_arms_beyond_the_hues_have_a_second_mark(make_round) -> None:
     """Colour alone would leave the ninth drafter the same as the first."""
     names = ["math", "eagle-math", *(f"d{arm}" for arm in range(8))]
-    first, ninth = weights_of([make_round(probabilities=(0.1,) * 10)], names, (0, 1))
+    first, ninth, *_ = policy_chart([make_round(probabilities=(0.1,) * 10)], names)["data"]
     assert first["fillcolor"] == ninth["fillcolor"] and first["fillpattern"]["shape"] != ninth["fillpattern"]["shape"]
     played = [make_round(arm, arm=arm, drafter=names[arm], probabilities=None) for arm in (0, 1)]
-    first, ninth = weights_of(played, names, (0, 1))
+    first, ninth, *_ = policy_chart(played, names)["data"]
     assert first["marker"]["color"] == ninth["marker"]["color"]
     assert first["marker"]["symbol"] != ninth["marker"]["symbol"]
     go.Figure(policy_chart(played, names))  # Plotly checks the names
@@ -73,11 +73,6 @@ def test_a_policy_has_its_colour_in_every_chart_and_never_a_drafters() -> None:
     marks = {(style["line"]["color"], style["line"]["dash"], style["marker"]["symbol"]) for style in styles}
     assert len(marks) == 24 and len({colour for colour, *_ in marks}) == 1, "one policy, whatever its settings"
     assert {bool(charts.bar_marker(spec, many)["pattern"]["shape"]) for spec in many} == {False, True}
-
-
-def weights_of(rounds, names, arms):
-    """The traces of some arms."""
-    return [policy_chart(rounds, names)["data"][arm] for arm in arms]
 
 
 def test_a_message_has_no_axes() -> None:
