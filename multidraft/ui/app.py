@@ -223,7 +223,7 @@ def _build(workbench: Workbench, loader: PoolLoader, verdicts: Verdicts, may_imp
             line.changed(dashboard.follow, dashboard.followers, dashboard.followers)
         with gr.Tab("Pool", id="pool") as tab:
             PoolTab(loader).build(page, tab, line)
-        line.build_learn()
+        line.learn.render()
         Api(workbench).build()
         # Tabs bring themselves up to date when they are opened, by what has been restored of the address.
         dashboard.restored.then(None, js="() => openTab()", **events.PRIVATE)

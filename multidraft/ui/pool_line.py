@@ -37,7 +37,12 @@ FAILED_SECONDS = 60.0
 
 
 class PoolLine:
-    """The line, and the endpoint ``pool``."""
+    """The line, and the endpoint ``pool``.
+
+    Attributes:
+        learn: the box that visitors empty who do not want anything to be learnt from what they run: one for all tabs,
+            to be rendered below them. Its value is an input of whatever starts runs.
+    """
 
     def __init__(self, loader: PoolLoader):
         self.loader = loader
@@ -58,11 +63,6 @@ class PoolLine:
         )
         gr.api(self.pool, api_name="pool", queue=False)
         self.line.click(self._announce, None, None, **HIDDEN)  # messages come by the queue only
-
-    def build_learn(self) -> None:
-        """Lay out the box that visitors empty who do not want anything to be learnt from what they run: one for all
-        tabs. Its value is an input of whatever starts runs."""
-        self.learn.render()
 
     def look_after(self, restored: Dependency) -> None:
         """Compare the pool with the one that the page was built with once ``restored``, an event of its loading,

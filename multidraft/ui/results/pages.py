@@ -61,7 +61,7 @@ _FRAMED = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors *"
 
 _SIZE = {"width": WIDTH, "height": HEIGHT}
 
-Answer = Callable[[Result, str], Response]
+Answer = Callable[[Result], Response]
 
 
 class Results:
@@ -119,7 +119,7 @@ class Results:
         stem, _, suffix = place.rpartition(".")
         writes: Mapping[str, Answer] = {"svg": _svg, "png": self._png, "csv": _csv, "json": _json}
         if stem and suffix in writes:
-            return writes[suffix](self._found(stem), stem)
+            return writes[suffix](self._found(stem))
         try:
             found = self._found(place)
             if found.place.startswith(("race/", "batch/")) and not in_history(self._path, found.made[0]["id"]):
@@ -190,7 +190,7 @@ class Results:
             raise HTTPException(404)
         return self._drawn_png(result.front_picture(self._front()))
 
-    def _png(self, found: Result, place: str) -> Response:
+    def _png(self, found: Result) -> Response:
         return self._drawn_png(found.picture)
 
     def _drawn_png(self, picture: Picture) -> Response:
@@ -232,30 +232,26 @@ def root_of(request: Request) -> str:
     return get_root_url(top, "/", request.scope.get("root_path"))  # type: ignore[arg-type]
 
 
-def _svg(found: Result, place: str) -> Response:
+def _svg(found: Result) -> Response:
     return _cached(found.picture.svg(), "image/svg+xml")
 
 
-def _csv(found: Result, place: str) -> Response:
+def _csv(found: Result) -> Response:
     file = io.StringIO()
     writer = csv.DictWriter(file, list(found.figures[0]) if found.figures else [], lineterminator="\r\n")
     writer.writeheader()
     writer.writerows({name: cell(value) for name, value in line.items()} for line in found.figures)
-    return _file(file.getvalue(), "text/csv", f"{_name(place)}.csv")
+    return _file(found, file.getvalue(), "text", "csv")
 
 
-def _json(found: Result, place: str) -> Response:
-    return _file(
-        json.dumps(plain(found.data), ensure_ascii=False, indent=1), "application/json", f"{_name(place)}.json"
-    )
+def _json(found: Result) -> Response:
+    return _file(found, json.dumps(plain(found.data), ensure_ascii=False, indent=1), "application", "json")
 
 
-def _name(place: str) -> str:
-    return quote(place.replace("/", "-"), safe="")
-
-
-def _file(text: str, kind: str, name: str) -> Response:
-    return Response(text, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
+def _file(found: Result, text: str, kind: str, suffix: str) -> Response:
+    name = f"{quote(found.place.replace('/', '-'), safe='')}.{suffix}"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(text, media_type=f"{kind}/{suffix}", headers=headers)
 
 
 def _cached(content: str | bytes, kind: str) -> Response:

@@ -92,13 +92,12 @@ def run_result(path: Path, id: int, fits: Fits = unjudged) -> Result | None:
     title += f" instead of {len(g.token_ids):,}" if len(g.rounds) < len(g.token_ids) else ""
     off = run.speedup_uncertainty
     said = markup.speedup_text(run.speedup, off)
-    speed = "no baseline was measured"
-    if run.speedup:
-        speed = f"decoding {said} as fast as without drafters"
-        if off and markup.too_noisy(off):
-            told = timed_side(run.speedup, off)
-            speed += ", on a busy machine"
-            speed = speed if told else "on a machine too busy to tell whether decoding was faster or slower"
+    speed = f"decoding {said} as fast as without drafters"
+    if not run.speedup:
+        speed = "no baseline was measured"
+    elif off and markup.too_noisy(off):
+        unknown = "on a machine too busy to tell whether decoding was faster or slower"
+        speed = f"{speed}, on a busy machine" if timed_side(run.speedup, off) else unknown
     rounds = number(g.mean_accepted_tokens, 2)
     figures = [
         (rounds, "tokens per round"),

@@ -26,7 +26,7 @@ def built(tab: T, workbench: Workbench) -> T:
         with gr.Tab("A tab") as place:
             known = {"page": page, "tab": place, "line": line}
             tab.build(**{name: known[name] for name in inspect.signature(tab.build).parameters})
-        line.build_learn()
+        line.learn.render()
     return tab
 
 

@@ -38,6 +38,6 @@ def test_it_is_told_anew_when_a_batch_has_ended_and_when_the_tab_is_opened(workb
         line.build()
         with gr.Tab("Batch") as place:
             tab.build(page, line, place)
-        line.build_learn()
+        line.learn.render()
     events = {target for fn in page.fns.values() if fn.fn == tab.takes for target in fn.targets}
     assert {(place._id, "select"), (tab.summary._id, "change")} < events
