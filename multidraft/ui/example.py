@@ -21,7 +21,7 @@ from pathlib import Path
 from sqlite_utils import Database
 
 from drafters.errors import UserError
-from storage.connection import BUSY_SECONDS, open_writer
+from storage.connection import open_writer
 from storage.problems import StorageError
 from storage.sync import snapshot
 
@@ -65,7 +65,7 @@ def pack(history: Path, file: Path) -> int:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, "example.db")
         snapshot(history, copy)
-        with open_writer(copy, BUSY_SECONDS, keeps=False) as db:
+        with open_writer(copy, keeps=False) as db:
             marks = ", ".join("?" * len(POLICIES))
             db.execute(f"DELETE FROM runs WHERE source <> 'bench' OR policy NOT IN ({marks})", POLICIES)
             db.execute("UPDATE rounds SET choices = '[]', siblings = '[]', texts = '{}', probabilities = NULL")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -207,11 +207,17 @@ def limits(pool: Pool, most: int | None, max_new_tokens: float | None = 256) -> 
     )
 
 
-def most_of_settings(pool: Pool, most: int | None = None) -> dict[str, float]:
-    """The most that each field takes, by parameter; ``most`` is the server's limit of new tokens."""
+def check_fields(settings: Mapping[str, float], pool: Pool, most: int | None) -> None:
+    """Check parameters that do not come from the fields themselves; ``most`` is the server's limit of new tokens.
+
+    Raises:
+        UserError: one is more than its field takes.
+    """
     length, draft = limits(pool, most)
     of_pool = {"max_new_tokens": length["maximum"], "draft_length": draft["maximum"]}
-    return {**of_pool, "temperature": HOTTEST, "top_k": LARGEST_TOP_K}
+    for name, largest in {**of_pool, "temperature": HOTTEST, "top_k": LARGEST_TOP_K}.items():
+        if (value := settings.get(name, 0)) > largest:
+            raise UserError(f"{name.replace('_', ' ')} must be at most {largest:,g} here, got {value:,g}")
 
 
 def read_settings(values: Sequence[float | None]) -> tuple[SamplingParams, int]:

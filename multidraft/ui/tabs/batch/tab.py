@@ -27,7 +27,7 @@ from multidraft.ui.tabs.batch.form import form_of
 from multidraft.ui.tabs.batch.kept import KeptBatch, kept_batch
 from multidraft.ui.widgets import policy_fields
 from multidraft.ui.widgets.charts import plot
-from multidraft.ui.widgets.controls import LONGEST_DRAFT, most_of_settings
+from multidraft.ui.widgets.controls import LONGEST_DRAFT, check_fields
 from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, QUICK, Updates, clicked, forget_refusal, run_number
 from multidraft.ui.widgets.exports import download
 from multidraft.ui.widgets.jobs import AddressedJobs
@@ -209,9 +209,7 @@ class Batch:
                 raise UserError(f"max prompts must be 0 (all) or a positive number, got {most}")
             pool = self.workbench.pool
             params = make_params(length, temperature, 1.0, 0, draft_length or pool.draft_length)
-            for name, most_of in most_of_settings(pool, self.workbench.limits.new_tokens).items():
-                if (value := getattr(params, name)) > most_of:
-                    raise UserError(f"{name.replace('_', ' ')} must be at most {most_of:,}, got {value:,}")
+            check_fields(vars(params), pool, self.workbench.limits.new_tokens)
             items = spread(loaded.items, most or None)
             batch = BatchJob(
                 self.workbench, items, policies, params, suite=loaded, file=file, texts_at_once=at_once, learn=learn

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from drafters.errors import UserError
+from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.service.inputs import make_params, whole_number
+from multidraft.ui.widgets.controls import check_fields
 
 SETTINGS = ("max_new_tokens", "temperature", "top_p", "top_k", "draft_length", "seed")
 """The parameters of a link beside ``prompt`` and ``with_policy``, in the order of ``controls.settings``; ``policy``
@@ -33,12 +35,11 @@ class Link(NamedTuple):
     """The name of the one that was loaded when the link was made."""
 
 
-def read_link(query: Mapping[str, str], draft_length: int, limits: Mapping[str, float] | None = None) -> Link | None:
+def read_link(query: Mapping[str, str], pool: Pool, most: int | None = None) -> Link | None:
     """What the page's query parameters ask of *Play*; ``None`` if nothing. Parameters of others are passed over.
 
     Args:
-        draft_length: the pool's, to check the others with where the link has none.
-        limits: the most that the page's fields take, by setting.
+        most: the server's limit of new tokens.
 
     Raises:
         UserError: a setting is not a number, or out of range; the message names it.
@@ -46,10 +47,8 @@ def read_link(query: Mapping[str, str], draft_length: int, limits: Mapping[str, 
     if not any(name in query for name in ("prompt", "with_policy", *SETTINGS)):
         return None
     settings = {name: _number(name, query[name]) for name in SETTINGS if name in query}
-    for name, most in (limits or {}).items():
-        if settings.get(name, 0) > most:
-            raise UserError(f"{name.replace('_', ' ')} must be at most {most:,g} here, got {settings[name]:,g}")
-    usual = SamplingParams(draft_length=draft_length)
+    check_fields(settings, pool, most)
+    usual = SamplingParams(draft_length=pool.draft_length)
     make_params(*(settings.get(name, getattr(usual, name)) for name in SETTINGS[:-1]))
     whole_number("seed", settings.get("seed", 0))
     values = tuple(settings.get(name) for name in SETTINGS)

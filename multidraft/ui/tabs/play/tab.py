@@ -175,11 +175,7 @@ class Play(controls.PromptTab):
     def restore(self, request: gr.Request) -> Updates:
         """Status, prompt, policy and settings as the page's address asks for them."""
         try:
-            link = permalink.read_link(
-                request.query_params,
-                self.workbench.pool.draft_length,
-                controls.most_of_settings(self.workbench.pool),
-            )
+            link = permalink.read_link(request.query_params, self.workbench.pool, self.workbench.limits.new_tokens)
         except UserError as error:
             return {self.status: message_html("error", f"The link cannot be restored: {error}. Nothing was changed.")}
         if link is None:

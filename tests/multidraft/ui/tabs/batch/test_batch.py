@@ -262,7 +262,7 @@ def test_a_batch_that_cannot_start_says_why(tab: Batch) -> None:
         ("pocket", ["ucb"], 0, None, "Max new tokens is empty"),
         ("pocket", ["ucb"], 1.7, 8, "Max prompts must be a whole number, got 1.7"),
         ("pocket", ["ucb"], 0, 2.5, "Max new tokens must be a whole number, got 2.5"),
-        ("pocket", ["ucb"], 0, 99_999, "Max new tokens must be at most 63, got 99,999"),
+        ("pocket", ["ucb"], 0, 99_999, "Max new tokens must be at most 63 here, got 99,999"),
     ):
         shown = tab.start(suite, None, policies, limit, length)
         assert said in shown[tab.status] and 'role="alert"' in shown[tab.status]
