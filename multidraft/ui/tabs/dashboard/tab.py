@@ -161,8 +161,7 @@ class Dashboard:
         )
         shown.then(None, self.filters, None, js=_KEEP_FILTERS, **PRIVATE)
         shown = shown.then(partial(self.run_list, 0), self.filters, self.list, **LAST)
-        # A section at a time: its first charts are there soon, and each event takes the browser a while.
-        for _, group in groupby(CHARTS, key=lambda chart: chart.section):
+        for _, group in groupby(CHARTS, key=lambda chart: chart.section):  # few events: each takes the browser a while
             charts = list(group)
             places = [place for chart in charts for place in self.places[chart]]
             shown = shown.then(partial(self.charts, charts), self.filters, places, **LAST)
