@@ -10,11 +10,10 @@ print(out.text, out.tokens_per_second)
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from drafters.draft import Draft
 from drafters.errors import ContextWindowError, PolicyError, PoolError, PromptError, SuiteError, UserError
-from drafters.pool import Pool
-from drafters.pool import load_pool as _load_pool
 from drafters.sampling import SamplingParams
 from multidraft._version import __version__, version
 from multidraft.engine.batch import generate_batch
@@ -23,6 +22,9 @@ from multidraft.policies import Feedback, Policy, make_policy, policy_names
 from multidraft.replay.regret import acceptance_table
 from multidraft.replay.walk import Replayed, replay
 from storage.records import Generation, Round
+
+if TYPE_CHECKING:
+    from drafters.pool import Pool
 
 __all__ = [
     "ContextWindowError",
@@ -54,4 +56,6 @@ __all__ = [
 
 def load_pool(name_or_path: str | Path, *, device: str | None = None) -> Pool:
     """Load a pool from a bundled card's name or a path to a card; see :func:`drafters.pool.load_pool`."""
-    return _load_pool(name_or_path, device=device)
+    from drafters.pool import load_pool  # takes seconds, which a reader of histories need not wait for
+
+    return load_pool(name_or_path, device=device)

@@ -6,47 +6,31 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 import multidraft as md
-from multidraft.commands import (
-    advise,
-    bench,
-    datastore,
-    demo,
-    deploy,
-    export,
-    generate,
-    import_files,
-    learn,
-    policies,
-    pool,
-    replay,
-    restore,
-    simulate,
-    trackio,
-    train,
-)
 from multidraft.policies.own import import_own
 from storage.problems import StorageError
 
 COMMANDS = {
-    "generate": (generate, "Answer one prompt."),
-    "bench": (bench, "Compare policies on suites of prompts."),
-    "replay": (replay, "Try policies on recorded runs."),
-    "advise": (advise, "Which policy, draft length and drafters for this traffic?"),
-    "learn": (learn, "What pools have learnt from their traffic."),
-    "simulate": (simulate, "Policies on a table of mean accepted tokens."),
-    "pool": (pool, "Show what is in a pool."),
-    "datastore": (datastore, "Build datastores of past text, for rest drafters."),
-    "train": (train, "Train drafters for any target by self-distillation."),
-    "policies": (policies, "List the policies with their settings and sources."),
-    "export": (export, "Write recorded runs to a file, also for Spec-Bench, specdec_bench and AIPerf."),
-    "import": (import_files, "Add results of Spec-Bench, specdec_bench or AIPerf to a history."),
-    "restore": (restore, "Add the runs of a backup to a history."),
-    "trackio": (trackio, "Send recorded runs to Trackio: a run is a trace, a round a span."),
-    "demo": (demo, "Serve the web app."),
-    "deploy": (deploy, "Put the web app on a Hugging Face Space."),
+    "generate": ("generate", "Answer one prompt."),
+    "bench": ("bench", "Compare policies on suites of prompts."),
+    "replay": ("replay", "Try policies on recorded runs."),
+    "advise": ("advise", "Which policy, draft length and drafters for this traffic?"),
+    "learn": ("learn", "What pools have learnt from their traffic."),
+    "simulate": ("simulate", "Policies on a table of mean accepted tokens."),
+    "pool": ("pool", "Show what is in a pool."),
+    "datastore": ("datastore", "Build datastores of past text, for rest drafters."),
+    "train": ("train", "Train drafters for any target by self-distillation."),
+    "policies": ("policies", "List the policies with their settings and sources."),
+    "export": ("export", "Write recorded runs to a file, also for Spec-Bench, specdec_bench and AIPerf."),
+    "import": ("import_files", "Add results of Spec-Bench, specdec_bench or AIPerf to a history."),
+    "restore": ("restore", "Add the runs of a backup to a history."),
+    "trackio": ("trackio", "Send recorded runs to Trackio: a run is a trace, a round a span."),
+    "demo": ("demo", "Serve the web app."),
+    "deploy": ("deploy", "Put the web app on a Hugging Face Space."),
 }
+"""By its name: the module in ``multidraft/commands/``, imported when the command is asked for, and its help."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,11 +39,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m multidraft", description="Multi-drafter speculative decoding with online policies."
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, (command, text) in COMMANDS.items():
+    words = sys.argv[1:] if arguments is None else arguments
+    asked = next((word for word in words if not word.startswith("-")), None)
+    for name, (module, text) in COMMANDS.items():
         sub = commands.add_parser(name, help=text, description=text)
-        command.add(sub)
-        sub.set_defaults(run=command.run)
-    options = parser.parse_args(arguments)
+        if name == asked:
+            command = import_module(f"multidraft.commands.{module}")
+            command.add(sub)
+            sub.set_defaults(run=command.run)
+    options = parser.parse_args(words)
     _quiet_libraries()
     try:
         import_own()

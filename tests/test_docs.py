@@ -1,6 +1,7 @@
 """What the documents show works as it stands there."""
 
 import re
+import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -130,7 +131,8 @@ def test_the_chart_of_ones_own(monkeypatch):
 def test_the_subcommand_of_ones_own(tmp_path, monkeypatch, capsys):
     _, code, *_ = blocks("docs/architecture.md", "python")
     exec(code, vars(runs := ModuleType("runs")))
-    monkeypatch.setitem(COMMANDS, "runs", (runs, "Count the runs of a history."))
+    monkeypatch.setitem(sys.modules, "multidraft.commands.runs", runs)
+    monkeypatch.setitem(COMMANDS, "runs", ("runs", "Count the runs of a history."))
     with Store(tmp_path / "runs.db") as store:
         store.add(make_run())
     assert main(["runs", "--db", str(tmp_path / "runs.db")]) == 0

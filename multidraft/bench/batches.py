@@ -7,11 +7,9 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from drafters.errors import ContextWindowError, TextMemoryError, UserError
-from drafters.models.streams import Stream
-from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.bench.baseline import BASELINE
 from multidraft.bench.measure import Measurement
@@ -22,6 +20,10 @@ from multidraft.engine.batch import Batch, Text, text_of
 from multidraft.engine.decoding import Decoding
 from storage.records import FINISHED, Generation
 from storage.run import Origin
+
+if TYPE_CHECKING:
+    from drafters.models.streams import Stream
+    from drafters.pool import Pool
 
 T = TypeVar("T")
 

@@ -21,12 +21,11 @@ from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version as version_of
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from drafters.caches import ran_out
 from drafters.errors import UserError, told
 from drafters.hardware import describe
-from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from drafters.traffic import suitability
 from multidraft._version import version
@@ -40,6 +39,9 @@ from multidraft.policies.delayed import expected_accept_lengths
 from multidraft.replay.regret import expected_regret_of, gamma_table, regret_of
 from storage.records import Generation, Turn
 from storage.run import Baseline, Conditions, Origin, Run, Scores
+
+if TYPE_CHECKING:
+    from drafters.pool import Pool
 
 log = logging.getLogger(__name__)
 

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drafters.hardware import describe
-from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft._version import version
 from multidraft.bench.baseline import BASELINE
@@ -18,6 +17,9 @@ from multidraft.bench.suites import SuiteItem
 from multidraft.bench.summary import Row, speedups
 from storage.figures import divided
 from storage.records import PHASES
+
+if TYPE_CHECKING:
+    from drafters.pool import Pool
 
 
 @dataclass(frozen=True)

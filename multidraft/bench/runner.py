@@ -8,10 +8,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from drafters.errors import ContextWindowError, PromptError
-from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.bench.baseline import BASELINE, settle_baseline
 from multidraft.bench.measure import Measurement, Request, conditions_of
@@ -21,6 +20,9 @@ from multidraft.engine.decoding import Decoding
 from multidraft.policies import canonical_spec, check_specs, parse_spec
 from storage.records import Generation
 from storage.run import Origin, Run
+
+if TYPE_CHECKING:
+    from drafters.pool import Pool
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -7,18 +7,19 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Never
+from typing import TYPE_CHECKING, Never
 
 from tqdm import tqdm
 
 import multidraft as md
-from drafters.pool import Pool
-from drafters.pool import load_pool as load
 from drafters.progress import Step
 from multidraft.bench.suites import Suite, spread
 from multidraft.engine.arguments import check_seed
 from multidraft.policies import check_specs
-from multidraft.replay.recorded import without_divergence
+from multidraft.replay.specs import without_divergence
+
+if TYPE_CHECKING:
+    from drafters.pool import Pool
 
 REPLAY_POLICIES = "ucb,exp3,ucbspec,exp3spec,normal-hedge,rate-hedge"
 
@@ -39,6 +40,8 @@ def add_pool(sub: argparse.ArgumentParser) -> None:
 
 def load_pool(name_or_path: str | Path) -> Pool:
     """Load a pool, with a progress bar on standard error for what is fetched from the Hub."""
+    from drafters.pool import load_pool as load  # takes seconds, which commands without a pool need not wait for
+
     bar: tqdm[Never] | None = None
 
     def report(step: Step) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from drafters.errors import PolicyError, PromptError, UserError, quoted
-from drafters.pool import Pool
 from multidraft.policies import Policy, check_live, make_policy
 from storage.records import Turn
+
+if TYPE_CHECKING:
+    from drafters.pool import Pool
 
 
 def policy_for(pool: Pool, policy: str | Policy, seed: int = 0) -> Policy:

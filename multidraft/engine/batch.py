@@ -11,15 +11,17 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from drafters.caches import Waiting
 from drafters.errors import PromptError, TextMemoryError
 from drafters.models.streams import Stream, Streams
-from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.engine.decoding import Decoding
 from storage.records import Generation
+
+if TYPE_CHECKING:
+    from drafters.pool import Pool
 
 T = TypeVar("T")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,7 +15,6 @@ from drafters.caches import ran_out
 from drafters.draft import Draft
 from drafters.errors import ContextWindowError, DraftError, told
 from drafters.models.streams import let_others_on, own_seconds, texts_at_once
-from drafters.pool import Pool
 from drafters.sampling import SamplingParams, probabilities
 from drafters.text import TextStream
 from multidraft.engine.arguments import check_seed, policy_for, read_prompt
@@ -27,6 +27,9 @@ from multidraft.engine.verify import Verdict, verify
 from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Feedback, Policy, canonical_spec
 from multidraft.policies.faults import chosen_arm, chosen_length, raised_by
 from storage.records import Generation, Round, Status, Turn
+
+if TYPE_CHECKING:
+    from drafters.pool import Pool
 
 
 class Decoding(Iterator[Round]):

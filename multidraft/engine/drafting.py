@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from operator import index
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Generator
@@ -12,10 +13,12 @@ from torch import Generator
 from drafters.benched import Benched
 from drafters.draft import Draft, unite
 from drafters.errors import DraftError
-from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.engine.feedback import block_divergence
 from multidraft.policies import ALL_DRAFTERS
+
+if TYPE_CHECKING:
+    from drafters.pool import Pool
 
 MOST_NODES = 1024
 """Of a draft: the target computes scores over the vocabulary for each."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from drafters.traffic import Traffic
 from multidraft.policies import NO_DRAFTER, Context, Feedback, Policy
 from multidraft.policies.base import acceptance_by_route
 from storage.records import Generation
+
+if TYPE_CHECKING:
+    from drafters.pool import Pool
 
 
 def context_of(pool: Pool, policy: Policy, generation: Generation, params: SamplingParams) -> Context:

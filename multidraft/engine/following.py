@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 
 from drafters.draft import Draft
-from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from drafters.text import TextStream
 from multidraft.engine.decoding import Decoding
 from multidraft.engine.verify import Verdict
 from storage.records import Generation, Round
+
+if TYPE_CHECKING:
+    from drafters.pool import Pool
 
 UNSEEN = "without a stop token, so at its length limit, by its client, or preempted and never resumed"
 """How a text ended of which the engine says no more."""

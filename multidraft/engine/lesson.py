@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
 from drafters.base import TOP, Lesson
-from drafters.pool import Pool
 from storage.records import Generation
+
+if TYPE_CHECKING:
+    from drafters.pool import Pool
 
 
 class Notes:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
-from transformers import PreTrainedTokenizerBase
 
 from drafters.errors import UserError
-from drafters.pool import Pool
 from drafters.text import TextStream
 from multidraft.engine.lossless import teacher_forced
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from drafters.pool import Pool
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from multidraft.policies.specs import read_spec
 from multidraft.policies.static import Autoregressive
 from multidraft.replay.contribution import Share, contributions, superfluous
 from multidraft.replay.options import Option, replayed
-from multidraft.replay.recorded import Recorded, Route, replayed_as, without_divergence
+from multidraft.replay.recorded import Recorded, Route
+from multidraft.replay.specs import replayed_as, without_divergence
 from storage.figures import FEWEST_PROMPTS, FEWEST_TOKENS, Ratio, ranks
 from storage.run import Run
 

@@ -13,12 +13,12 @@ import numpy as np
 from drafters.base import Acceptances
 from drafters.card import card_file, load_card
 from drafters.costs import Costs
-from drafters.errors import PolicyError, UserError
+from drafters.errors import UserError
 from drafters.memory import estimate
 from drafters.router import Router
 from drafters.traffic import Prior
-from multidraft.policies import make_policy, parse_spec, start_of
-from multidraft.policies.specs import read_spec, stand_ins
+from multidraft.policies import parse_spec, start_of
+from multidraft.policies.specs import read_spec
 from multidraft.replay.machine_costs import MachineCosts
 from multidraft.replay.regret import fixed_rounds
 from multidraft.replay.walk import Replayed, best_fixed_rate, replay
@@ -248,23 +248,3 @@ def _why_not(path: Path, id: int) -> str:
     if parse_spec(run.generation.policy)[0] == "autoregressive":
         return "it was decoded without drafters, so nothing is known about theirs"
     return "it was recorded without an acceptance table; run the prompt again"
-
-
-def without_divergence(spec: str) -> str:
-    """``spec`` with ``reward=be`` where it would learn from block divergence, which a recorded text does not hold.
-
-    Raises:
-        PolicyError: no pool can play it.
-    """
-    kind, values = read_spec(spec)
-    if kind.name != "fixed" and make_policy(spec, stand_ins(values)).uses_block_divergence:
-        return f"{spec}{',' if ':' in spec else ':'}reward=be"
-    return spec
-
-
-def replayed_as(spec: str) -> str:
-    """The same; a policy that no pool can play, as a history may hold it, stays what it is."""
-    try:
-        return without_divergence(spec)
-    except PolicyError:
-        return spec

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from drafters.errors import PromptError
-from drafters.pool import Pool
 from drafters.sampling import SamplingParams, probabilities
 from multidraft.engine.lossless import teacher_forced
 from multidraft.policies.delayed import expected_accept_lengths
 from storage.records import Generation
 from storage.run import Scores
+
+if TYPE_CHECKING:
+    from drafters.pool import Pool
 
 
 def acceptance_table(pool: Pool, prompt_ids: Sequence[int], output_ids: Sequence[int], draft_length: int) -> np.ndarray:

@@ -26,8 +26,8 @@ from multidraft.replay.recorded import (
     recorded_texts,
     route_of,
     with_costs,
-    without_divergence,
 )
+from multidraft.replay.specs import without_divergence
 from multidraft.replay.stream import as_traffic
 from multidraft.replay.walk import Replayed
 from multidraft.service import odd

@@ -27,7 +27,8 @@ from starlette.routing import BaseRoute, Route
 
 from drafters.errors import UserError
 from multidraft.replay.advice import PLAIN
-from multidraft.replay.recorded import none_replayable, replayed_as
+from multidraft.replay.recorded import none_replayable
+from multidraft.replay.specs import replayed_as
 from multidraft.service.odd import Fits, unjudged
 from multidraft.service.verdicts import Verdicts
 from multidraft.ui.results import cite, compared, result

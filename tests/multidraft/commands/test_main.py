@@ -3,6 +3,8 @@
 import json
 import shutil
 import sqlite3
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -269,3 +271,11 @@ def test_replay_asks_the_router_of_the_pool_that_wrote_the_texts(pool_folder, su
         assert rows["normal-hedge"]["mean_accepted_tokens"] == pytest.approx(hedge)
         monkeypatch.setattr(card_module, "POOLS", pool_folder)
         shutil.copy(card, pool_folder / "tiny.yaml")
+
+
+def test_what_needs_no_model_does_not_wait_for_transformers() -> None:
+    """Its import takes two thirds of the time of such a command."""
+    commands = ("export", "import_files", "restore", "trackio", "policies", "simulate")
+    code = "import sys; import multidraft.__main__, {}; sys.exit('transformers' in sys.modules)"
+    code = code.format(", ".join(f"multidraft.commands.{command}" for command in commands))
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

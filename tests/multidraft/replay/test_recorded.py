@@ -22,8 +22,8 @@ from multidraft.replay.recorded import (
     recorded_runs,
     recorded_texts,
     route_of,
-    without_divergence,
 )
+from multidraft.replay.specs import without_divergence
 from storage.run import Run
 from storage.store import Store
 from storage.texts import TextFilter

@@ -1,0 +1,27 @@
+"""Policies as they are replayed: recorded texts do not hold all that some learn from."""
+
+from __future__ import annotations
+
+from drafters.errors import PolicyError
+from multidraft.policies import make_policy
+from multidraft.policies.specs import read_spec, stand_ins
+
+
+def without_divergence(spec: str) -> str:
+    """``spec`` with ``reward=be`` where it would learn from block divergence, which a recorded text does not hold.
+
+    Raises:
+        PolicyError: no pool can play it.
+    """
+    kind, values = read_spec(spec)
+    if kind.name != "fixed" and make_policy(spec, stand_ins(values)).uses_block_divergence:
+        return f"{spec}{',' if ':' in spec else ':'}reward=be"
+    return spec
+
+
+def replayed_as(spec: str) -> str:
+    """The same; a policy that no pool can play, as a history may hold it, stays what it is."""
+    try:
+        return without_divergence(spec)
+    except PolicyError:
+        return spec
