@@ -107,6 +107,11 @@ class Pool:
         self.target = target
 
     @property
+    def drafter_names(self) -> list[str]:
+        """In the card's order."""
+        return [drafter.name for drafter in self.drafters]
+
+    @property
     def device(self) -> torch.device:
         return self.target.device
 
@@ -167,7 +172,7 @@ class Pool:
         if self.router is None:
             return None
         names = self.card.routed_names()
-        return self.router.suited(prompt, [names.get(drafter.name, drafter.name) for drafter in self.drafters])
+        return self.router.suited(prompt, [names.get(name, name) for name in self.drafter_names])
 
     def fits(self, prompt: str) -> bool:
         """Whether the target knows what is asked: not where it knows certain tasks only, and ``prompt`` is of none."""

@@ -1,9 +1,9 @@
 """The runs as a file: CSV, JSON or Parquet, oldest first, with all columns but those for the program's own use; or as
 files that other tools read (:mod:`storage.exchange`).
 
-JSON and Parquet hold values as they are stored; CSV is made for people and spreadsheets: see :func:`csv_status` and
-:func:`cell`. All of these functions
-write as they read, so a history of any size fits into memory.
+JSON and Parquet hold values as they are stored; CSV is made for people and spreadsheets: see
+:func:`~storage.records.status_title` and :func:`cell`. All of these functions write as they read, so a history of any
+size fits into memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pyarrow.parquet import ParquetWriter
 from storage.connection import open_reader, read_rows
 from storage.exchange import FORMS, export_form
 from storage.filters import Filter
-from storage.records import STATUS_TITLES
+from storage.records import status_title
 from storage.rows import JSON_COLUMNS, converted
 
 PACKED = ("acceptance", "prompt_hash", "best_arm_rounds")
@@ -50,13 +50,8 @@ def export_csv(path: str | Path, filter: Filter, file: str | Path) -> int:
         columns, rows = _runs(path, filter)
         writer.writerow(columns)
         status = list(columns).index("status")
-        shown = ([csv_status(v) if place == status else cell(v) for place, v in enumerate(row)] for row in rows)
+        shown = ([status_title(v) if place == status else cell(v) for place, v in enumerate(row)] for row in rows)
         return sum(1 for _ in map(writer.writerow, shown))
-
-
-def csv_status(status: str) -> str:
-    """How a run ended, in the page's words."""
-    return STATUS_TITLES.get(status, status)
 
 
 def cell(value: Any) -> Any:

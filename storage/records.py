@@ -23,7 +23,7 @@ Status = Literal["running", "completed", "stopped", "context_limit", "cancelled"
 target's context window (context_limit), by the caller (cancelled), by an error, or with the server (interrupted), when
 nothing is known of what it had written."""
 
-STATUS_TITLES = {
+_STATUS_TITLES = {
     "completed": "at max tokens",
     "stopped": "completed",
     "context_limit": "context window full",
@@ -31,10 +31,14 @@ STATUS_TITLES = {
     "error": "failed",
     "interrupted": "interrupted",
 }
-"""What people are told of it; programs are told the status."""
 
 FINISHED = ("completed", "stopped", "context_limit")
 """Statuses of runs that came to an end of their own: only these have a regret."""
+
+
+def status_title(status: str) -> str:
+    """What people are told of how a run ended; programs are told the status."""
+    return _STATUS_TITLES.get(status, status)
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ def accepted_by_task(pool: Pool, items: Sequence[SuiteItem], params: SamplingPar
         table = acceptance_table(pool, pool.encode(item.prompt), out.token_ids, params.draft_length)
         tokens[item.task] += len(out.token_ids)
         rounds[item.task] = rounds.get(item.task, 0) + np.array([fixed_rounds(row) for row in table])
-    names = [drafter.name for drafter in pool.drafters]
+    names = pool.drafter_names
     return {task: dict(zip(names, (tokens[task] / of_task).tolist())) for task, of_task in rounds.items()}
 
 

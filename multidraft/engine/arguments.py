@@ -19,7 +19,7 @@ def policy_for(pool: Pool, policy: str | Policy, seed: int = 0) -> Policy:
     Raises:
         PolicyError: an unknown policy, a setting it cannot take, or one that this pool cannot play.
     """
-    names = [drafter.name for drafter in pool.drafters]
+    names = pool.drafter_names
     player = make_policy(policy, names, seed) if isinstance(policy, str) else policy
     if player.arm_count not in (0, len(names)):
         raise PolicyError(

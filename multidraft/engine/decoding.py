@@ -80,7 +80,7 @@ class Decoding(Iterator[Round]):
                 f"{pool.target.window:,} including the answer; shorten the prompt or pick a pool with a larger window"
             )
         self.longest = pool.caches.check(len(self.context), self.params.max_new_tokens, pool.target.window)
-        names = [drafter.name for drafter in pool.drafters]
+        names = pool.drafter_names
         self.policy = policy_for(pool, policy, seed)
         spec = canonical_spec(policy) if isinstance(policy, str) else policy.name
         self.generation = Generation(text, spec, tuple(names), len(self.context), turns=tuple(turns))

@@ -37,7 +37,7 @@ class Drafting:
 
     def __init__(self, pool: Pool, params: SamplingParams, generator: Generator):
         self.pool, self.params, self._generator = pool, params, generator
-        self.benched = Benched([drafter.name for drafter in pool.drafters])
+        self.benched = Benched(pool.drafter_names)
 
     def draft(self, arm: int, context: Sequence[int], length: int, *, with_q: bool, nodes: int) -> Draft:
         """The draft of an arm.

@@ -57,7 +57,7 @@ def beginning(policy: Policy, context: Context) -> Beginning:
 def new_traffic(pool: Pool) -> Traffic:
     """The beginning of what a pool may learn from its queries: nothing but what its router guesses, if it has one."""
     router, names = pool.router, pool.card.routed_names()  # not the pool itself, which is freed once nobody uses it
-    called = [names.get(drafter.name, drafter.name) for drafter in pool.drafters]
+    called = [names.get(name, name) for name in pool.drafter_names]
     route = (lambda prompt: router.suited(prompt, called)) if router else None
     return traffic_with(len(pool.drafters), pool.draft_length, route)
 

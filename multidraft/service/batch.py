@@ -105,7 +105,7 @@ class BatchJob(Job[None]):
             self.figures = self._run.figures
         self.policies, self.total = self._run.specs, self._run.total
         self.pool, self.dtype, self.hardware = pool.name, pool.dtype, workbench.hardware
-        self.drafters = [drafter.name for drafter in pool.drafters]
+        self.drafters = pool.drafter_names
         self.rows: list[Row] = []
         self.items_of_rows: list[int] = []
         self._places = {id(item): place for place, item in enumerate(items)}

@@ -65,7 +65,7 @@ class RaceJob(Job[None]):
             workbench.limits.check_text(len(Decoding(pool, prompt, spec, params, seed).context), params.max_new_tokens)
         self.workbench, self.prompt, self.specs, self.params = workbench, prompt, list(specs), params
         self.seed, self.task, self.learn = seed, task, learn
-        self.drafters = [drafter.name for drafter in pool.drafters]
+        self.drafters = pool.drafter_names
         self.runs: dict[int, Run] = {}
         self._order = sorted(range(len(specs)), key=lambda lane: not _is_baseline(specs[lane]))
         self.lane = self._order[0]

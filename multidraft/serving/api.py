@@ -221,7 +221,7 @@ class Api:
     def policies(self) -> list[PolicyReport]:
         """List the policies that can be asked for, with what each does."""
         pool = self.workbench.pool
-        names = [drafter.name for drafter in pool.drafters]
+        names = pool.drafter_names
         return [
             {"spec": spec, "title": title, "explanation": make_policy(spec, names).explanation}
             for title, spec in policy_choices(names, pool.router is not None)

@@ -75,7 +75,7 @@ def announced(pool: Pool, spec: str, policy: Policy, length: int, history: Path 
         f"multidraft {version()}: policy {spec} chooses among {len(told_of)} drafters of pool "
         f"{pool.name!r}, up to {length} tokens a step: {', '.join(told_of)}",
     ]
-    names = {drafter.name for drafter in pool.drafters}
+    names = set(pool.drafter_names)
     if left_out := [f"{entry.name} ({entry.kind})" for entry in pool.card.drafters if entry.name not in names]:
         lines.append(f"left out, since vLLM hands out no hidden states and logits: {', '.join(left_out)}")
     policy.begin()

@@ -91,7 +91,7 @@ class PoolLine:
             "title": pool.title,
             "card_hash": pool.card_hash,
             "draft_length": pool.draft_length,
-            "drafters": [drafter.name for drafter in pool.drafters],
+            "drafters": pool.drafter_names,
             "loading": loading is not None and loading.phase != "waiting",
             "status": f"{pool.title} is loaded. {news}".rstrip(),
             "news": news,

@@ -92,7 +92,7 @@ class Server:
     def _model(self) -> dict[str, Any]:
         pool = self.workbench.pool
         known = {"id": pool.name, "object": "model", "created": self._started, "owned_by": "multidraft"}
-        return {**known, "max_model_len": pool.target.window, "drafters": [d.name for d in pool.drafters]}
+        return {**known, "max_model_len": pool.target.window, "drafters": pool.drafter_names}
 
     async def complete(self, request: Request) -> Response:
         """Go on with each prompt as it stands."""

@@ -196,7 +196,7 @@ def _sides(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]) -> tup
     when they were made."""
     one, other = comparison_verdict.sides(found)
     if (one, other) == ("A", "B"):
-        one, other = (f"{made['created_at'][:16].replace('T', ' ')} UTC" for made in (a, b))
+        one, other = (f"{markup.minute(made['created_at'])} UTC" for made in (a, b))
     words = "higher in {}, {}" if found.pairs[0].relative else "{}, {}, is faster"
     return words.format("A", one[0].lower() + one[1:]), words.format("B", other[0].lower() + other[1:])
 

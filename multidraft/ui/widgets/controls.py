@@ -128,7 +128,7 @@ class PromptTab:
     @property
     def drafters(self) -> list[str]:
         """The names of the present pool's drafters."""
-        return [drafter.name for drafter in self.workbench.pool.drafters]
+        return self.workbench.pool.drafter_names
 
     @property
     def policies(self) -> list[tuple[str, str]]:

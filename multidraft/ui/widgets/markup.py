@@ -66,6 +66,11 @@ def source(name: str) -> str:
     return (_UI / name).read_text(encoding="utf-8")
 
 
+def minute(time: str) -> str:
+    """A time as the history holds it (ISO 8601, UTC), to the minute."""
+    return time[:16].replace("T", " ")
+
+
 _environment = Environment(
     loader=FileSystemLoader(_UI),
     autoescape=True,
@@ -73,7 +78,7 @@ _environment = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_environment.filters.update(count=count, number=number, percent=percent, title_of=policy_title)
+_environment.filters.update(count=count, minute=minute, number=number, percent=percent, title_of=policy_title)
 
 
 @cache

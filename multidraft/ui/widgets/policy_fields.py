@@ -22,7 +22,7 @@ from multidraft.ui.widgets import markup
 
 def offered(pool: Pool) -> list[tuple[str, str]]:
     """Titles and specs of the policies that a pool can run."""
-    return to_type(policy_choices([drafter.name for drafter in pool.drafters], pool.router is not None))
+    return to_type(policy_choices(pool.drafter_names, pool.router is not None))
 
 
 def to_type(offered: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -15,7 +15,8 @@ from multidraft.bench.summary import Row
 from multidraft.service.batch import BatchJob
 from multidraft.ui.tabs.batch.kept import KeptBatch
 from multidraft.ui.widgets.exports import offered_file
-from storage.export import cell, csv_status
+from storage.export import cell
+from storage.records import status_title
 
 FILES = {"csv": "CSV", "json": "JSON", "parquet": "Parquet"}
 """Suffixes and names."""
@@ -50,7 +51,7 @@ def write(path: Path, rows: Sequence[Row], prompts: Sequence[str], about: Mappin
     frame = pd.DataFrame(list(rows), columns=summary.COLUMNS).rename(columns={"prompt": "prompt_hash"})
     frame.insert(frame.columns.get_loc("task"), "prompt", list(prompts))
     if path.suffix == ".csv":
-        frame["status"] = frame["status"].map(csv_status)
+        frame["status"] = frame["status"].map(status_title)
         frame.map(cell).to_csv(path, index=False, lineterminator="\r\n")
     elif path.suffix == ".parquet":
         types = {**dict.fromkeys(summary.NUMBERS, float), "lossless": "boolean"}  # even if all are missing

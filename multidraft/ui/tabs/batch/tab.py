@@ -185,7 +185,7 @@ class Batch:
 
     def explained(self, policies: list[str]) -> str:
         """How each of the chosen policies chooses."""
-        return policy_fields.explanations_html(policies, [drafter.name for drafter in self.workbench.pool.drafters])
+        return policy_fields.explanations_html(policies, self.workbench.pool.drafter_names)
 
     def start(
         self,

@@ -22,7 +22,7 @@ from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.controls import known_tasks
 from multidraft.ui.widgets.markup import UNKNOWN, count, macros, message_html, number, progress_html, times
 from storage.figures import FEWEST_TO_TELL, Ratio
-from storage.records import STATUS_TITLES
+from storage.records import status_title
 
 ALL_TASKS, ALL_PROMPTS = "all tasks", "all prompts"
 
@@ -174,7 +174,7 @@ def row_html(row: Row, item: int, prompt: str) -> Markup:
 
 def _ended(row: Row) -> Markup:
     """How a run ended, in a word."""
-    return _template.status(STATUS_TITLES.get(row.status, row.status), row.finished)
+    return _template.status(status_title(row.status), row.finished)
 
 
 def throughput_html(run: BatchJob) -> Markup:

@@ -44,4 +44,4 @@ class PromptBox:
             found = self.work.workbench.beginning(prompt)
         except UserError as error:
             return problem_html(error)
-        return beginning_html(found, pool.name, [drafter.name for drafter in pool.drafters])
+        return beginning_html(found, pool.name, pool.drafter_names)

@@ -35,7 +35,7 @@ from multidraft.ui.widgets.markup import (
 from multidraft.ui.widgets.theme import policy_colour
 from storage import queries
 from storage.problems import StorageError
-from storage.records import STATUS_TITLES, Round
+from storage.records import Round, status_title
 from storage.run import Reported, Run
 
 _template = macros("tabs/dashboard/run.html")
@@ -46,7 +46,7 @@ def head_html(run: Run) -> Markup:
     g, origin, made_on, scores = run.generation, run.origin, run.conditions, run.scores
     if run.reported:
         return _reported_html(run, run.reported)
-    ended = STATUS_TITLES.get(g.status, g.status) + (f": {g.error}" if g.error else "")
+    ended = status_title(g.status) + (f": {g.error}" if g.error else "")
     drafted = any(r.drafted for r in g.rounds)
     certain = len(g.token_ids), run.speedup_uncertainty
     over = f"over autoregressive {BASELINES[run.baseline.kind]}" if run.baseline else "no baseline"

@@ -14,7 +14,7 @@ from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.charts import policy_style
 from multidraft.ui.widgets.markup import UNKNOWN, count, number, signed
 from storage.figures import FEWEST_PROMPTS
-from storage.records import STATUS_TITLES
+from storage.records import status_title
 
 template = markup.macros("tabs/dashboard/tables.html")
 
@@ -120,11 +120,11 @@ def list_html(runs: pd.DataFrame) -> Markup:
     lines = [
         {
             "Run": template.run_link(line.id),
-            "Time (UTC)": str(line.created_at)[:16].replace("T", " "),
+            "Time (UTC)": markup.minute(line.created_at),
             "Prompt": template.prompt(line.prompt),
             "Policy": policy_title(line.policy),
             "Task": UNKNOWN if pd.isna(line.task) else line.task,
-            "End": STATUS_TITLES.get(line.status, line.status),
+            "End": status_title(line.status),
             "Tokens": number(line.output_tokens, 0),
             "Rounds": number(line.round_count, 0),
             "Tokens/s": number(line.tokens_per_second, 1),

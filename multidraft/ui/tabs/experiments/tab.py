@@ -16,7 +16,7 @@ from multidraft.service.batch import BatchJob
 from multidraft.service.workbench import Workbench
 from multidraft.ui.tabs.experiments import view
 from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, QUICK, Updates, clicked
-from multidraft.ui.widgets.markup import caption_html, heading_html, problem_html
+from multidraft.ui.widgets.markup import caption_html, heading_html, minute, problem_html
 from storage import aggregates, experiments
 from storage.experiments import LONGEST_NOTE, ORDERS, Sought
 from storage.filters import Filter
@@ -183,7 +183,7 @@ class Experiments:
         found = experiments.listed(self.store.path, Sought(Filter(experiments=(id,))), limit=1)
         if not found:
             return {self.noting: gr.Row(visible=False)}
-        title = f"Note on {view.name_of(found[0])} of {found[0]['created_at'][:16].replace('T', ' ')}"
+        title = f"Note on {view.name_of(found[0])} of {minute(found[0]['created_at'])}"
         text = found[0]["note"] or ""
         return {self.noting: gr.Row(visible=True), self.note: gr.Textbox(text, label=title), self.noted: id}
 

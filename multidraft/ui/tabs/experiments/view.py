@@ -65,7 +65,7 @@ def _cells(path: Path, one: Mapping[str, Any], may_note: bool, done: str | None)
     ratio, said, regret, first = _first(path, one) if one["timed"] else (markup.UNKNOWN, "", None, "")
     if done:
         ratio, said, regret = "running", done, None
-    made = str(one["created_at"])[:16].replace("T", " ")
+    made = markup.minute(one["created_at"])
     titles = ", ".join(map(policy_title, policies))
     return [
         template.chosen(one["id"], name, one["created_at"], not one["timed"] or bool(done)),

@@ -18,7 +18,7 @@ from multidraft.service.lab import LabWork
 from multidraft.ui.example import FIRST
 from multidraft.ui.results.result import name_of
 from multidraft.ui.widgets.events import Updates
-from multidraft.ui.widgets.markup import count, empty_html, macros, message_html, problem_html
+from multidraft.ui.widgets.markup import count, empty_html, macros, message_html, minute, problem_html
 from storage import experiments, texts
 from storage.experiments import Sought
 from storage.filters import Filter
@@ -265,7 +265,7 @@ def _batches(path: Path, bench: Bench) -> list[tuple[str, str]]:
     several = len({one["version"] for one in found}) > 1
     return [
         (
-            f"{name_of(one)}, draft length {one['draft_length']}, {one['created_at'][:16].replace('T', ' ')}"
+            f"{name_of(one)}, draft length {one['draft_length']}, {minute(one['created_at'])}"
             + (f", {one['version']}" if several else ""),
             one["id"],
         )

@@ -305,7 +305,7 @@ def pool_html(pool: Pool, hardware: str, version: str) -> Markup:
     if quantization := pool.card.target.quantization:
         honest = f"to {quantization}: outputs are exactly this quantised target's; those of the full weights may differ"
         facts.insert(1, ("Quantised", honest))
-    kinds = arm_classes([drafter.name for drafter in pool.drafters])
+    kinds = arm_classes(pool.drafter_names)
     lines = [
         {
             "Drafter": token(kinds[arm], drafter.name),
