@@ -1,5 +1,6 @@
 """What the documents show works as it stands there."""
 
+import ast
 import re
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
@@ -132,7 +133,8 @@ def test_the_subcommand_of_ones_own(tmp_path, monkeypatch, capsys):
     _, code, *_ = blocks("docs/architecture.md", "python")
     exec(code, vars(runs := ModuleType("runs")))
     monkeypatch.setitem(sys.modules, "multidraft.commands.runs", runs)
-    monkeypatch.setitem(COMMANDS, "runs", ("runs", "Count the runs of a history."))
+    (entry,) = re.findall(r'`"runs": (\(.+\))`', (ROOT / "docs/architecture.md").read_text())
+    monkeypatch.setitem(COMMANDS, "runs", ast.literal_eval(entry))
     with Store(tmp_path / "runs.db") as store:
         store.add(make_run())
     assert main(["runs", "--db", str(tmp_path / "runs.db")]) == 0

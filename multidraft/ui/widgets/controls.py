@@ -217,7 +217,7 @@ def check_fields(settings: Mapping[str, float], pool: Pool, most: int | None) ->
     of_pool = {"max_new_tokens": length["maximum"], "draft_length": draft["maximum"]}
     for name, largest in {**of_pool, "temperature": HOTTEST, "top_k": LARGEST_TOP_K}.items():
         if (value := settings.get(name, 0)) > largest:
-            raise UserError(f"{name.replace('_', ' ')} must be at most {largest:,g} here, got {value:,g}")
+            raise UserError(f"{name.replace('_', ' ')} must be at most {largest:,.12g} here, got {value:,.12g}")
 
 
 def read_settings(values: Sequence[float | None]) -> tuple[SamplingParams, int]:

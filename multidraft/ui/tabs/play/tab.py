@@ -316,8 +316,8 @@ def _asked_last(turns: Sequence[Turn], prompt: str, *fields: Any) -> tuple[Any, 
 _COPY_PAGE = "() => copied(document.querySelector('#run-page').href)"
 
 _COPY_RUN = """(file) => {
-  const text = fetch(file.url).then((answer) => answer.text());
-  return copied(text, "Run copied", "Not copied: download it");
+  const text = async () => (await fetch(file.url)).text();
+  return copied(text(), "Run copied", "Not copied: download it");
 }"""
 """The file of the download button goes to the clipboard as well."""
 

@@ -21,6 +21,7 @@ def test_a_link_holds_prompt_policy_and_settings(pool: Pool) -> None:
     [
         ({"temperature": "99"}, "temperature must be at most 2 here, got 99"),
         ({"max_new_tokens": "51"}, "max new tokens must be at most 50 here, got 51"),
+        ({"max_new_tokens": "1234567"}, "max new tokens must be at most 50 here, got 1,234,567"),
         ({"draft_length": "400"}, "draft length must be at most 16 here, got 400"),
         ({"temperature": "warm"}, "temperature must be a number, got 'warm'"),
         ({"seed": "0.5"}, "seed must be a whole number"),
