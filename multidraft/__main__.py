@@ -35,11 +35,24 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; 0 on success, 2 with one clear line on bad input."""
+    try:
+        return _run(sys.argv[1:] if arguments is None else arguments)
+    except (md.UserError, StorageError) as error:
+        print(f"multidraft: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # whoever reads the output has enough, as head(1) has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        print("multidraft: interrupted", file=sys.stderr)
+        return 130
+
+
+def _run(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m multidraft", description="Multi-drafter speculative decoding with online policies."
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    words = sys.argv[1:] if arguments is None else arguments
     asked = next((word for word in words if not word.startswith("-")), None)
     for name, (module, text) in COMMANDS.items():
         sub = commands.add_parser(name, help=text, description=text)
@@ -47,17 +60,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             command = import_module(f"multidraft.commands.{module}")
             command.add(sub)
             sub.set_defaults(run=command.run)
-    options = parser.parse_args(words)
+    options, unknown = parser.parse_known_args(words)
+    if unknown:  # said with the usage of the command itself
+        commands.choices[options.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     _quiet_libraries()
-    try:
-        import_own()
-        return int(options.run(options))
-    except (md.UserError, StorageError) as error:
-        print(f"multidraft: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("multidraft: interrupted", file=sys.stderr)
-        return 130
+    import_own()
+    status = int(options.run(options))
+    sys.stdout.flush()  # while a closed pipe can still be told from a failure
+    return status
 
 
 def _quiet_libraries() -> None:

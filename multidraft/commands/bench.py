@@ -43,7 +43,8 @@ DEFAULT_POLICIES = "autoregressive,ucb,normal-hedge"
 
 def add(sub: argparse.ArgumentParser) -> None:
     shared.add_pool(sub)
-    sub.add_argument("suites", nargs="+", metavar="SUITE", help="a bundled suite's name or a .jsonl, .csv or text file")
+    files = "a file: .jsonl or .csv with 'prompt' or 'turns' and perhaps 'task', or text"
+    sub.add_argument("suites", nargs="+", metavar="SUITE", help=f"a bundled suite's name, or {files}")
     sub.add_argument("--policies", default=DEFAULT_POLICIES, help=f"comma-separated (default: {DEFAULT_POLICIES})")
     sub.add_argument(
         "--start",

@@ -97,8 +97,9 @@ def replay(
 ) -> Replayed:
     """Walk ``s ← s + min(A[arm, s], k) + 1`` over a recorded generation under ``policy``.
 
-    The rounds are those of a live run with the same seed, for every policy that does not look at the clock
-    (:attr:`Policy.uses_costs`: it meets ``costs`` here, and its own measurements live). Policies that learn from block
+    The rounds are those of a live run with the same seed and draft length whose policy is told the same, ``route`` and
+    ``prompt`` above all, for every policy that does not look at the clock (:attr:`Policy.uses_costs`: it meets
+    ``costs`` here, and its own measurements live). Policies that learn from block
     divergence cannot be replayed: it needs the target's distributions beyond rejected tokens.
 
     Args:
@@ -111,7 +112,7 @@ def replay(
         max_new_tokens: most tokens that the run could have emitted (its own limit or what its context window left),
             where it ended earlier at a stop token: drafts near the end are cut by it. By default the output's length.
         drafters: their names, for specs such as ``fixed:math``.
-        prompt, prompt_tokens: handed to the policy.
+        prompt, prompt_tokens: handed to the policy; ``route`` is asked for this prompt.
         costs: to tell the time of every round, and to feed policies that choose by it.
         route: how well each drafter suits a prompt, such as :meth:`~drafters.pool.Pool.route`.
         prior: what past queries had taught about such prompts.
@@ -126,7 +127,9 @@ def replay(
     names = drafters or [f"arm{i}" for i in range(count)]
     player = make_policy(policy, names, seed) if isinstance(policy, str) else policy
     if player.needs_route and route is None:
-        raise PolicyError(f"policy {player.name!r} needs a router: give that of a pool that has one (route=pool.route)")
+        raise PolicyError(
+            f"policy {player.name!r} needs a router: give that of a pool that has one (route=pool.route, prompt=...)"
+        )
     unknown = "policy {!r} learns from {}, which a recorded text does not hold; use {}"
     if player.uses_block_divergence:
         raise PolicyError(unknown.format(player.name, "block divergence", "the setting reward=be"))

@@ -279,3 +279,19 @@ def test_what_needs_no_model_does_not_wait_for_transformers() -> None:
     code = "import sys; import multidraft.__main__, {}; sys.exit('transformers' in sys.modules)"
     code = code.format(", ".join(f"multidraft.commands.{command}" for command in commands))
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_who_closes_the_output_early_gets_no_traceback() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "multidraft", "policies"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout and process.stderr
+    process.stdout.close()
+    assert process.stderr.read() == b"" and process.wait(60) == 1
+
+
+def test_an_unknown_option_is_told_with_the_usage_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["policies", "--jsn"])
+    told = capsys.readouterr().err
+    assert told.startswith("usage: python -m multidraft policies") and "unrecognized arguments: --jsn" in told
