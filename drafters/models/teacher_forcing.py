@@ -75,29 +75,19 @@ def judge(
         judged: what is known of the text from before, where drafters may be unsure.
     """
     if evidence.p is None and max(log_confidences) > -math.inf:
-        return _judge_confident(window, evidence, log_confidences, teacher_forced, judged)
+        length, start = evidence.params.draft_length, evidence.begins().start
+        parts = window.parts(Evidence(evidence.context, start, None, evidence.params))
+        found = [judged.at(part, teacher_forced) for _, part in parts]
+        beyond = len(evidence.context) - start - sum(hits.shape[1] for hits, _ in found)
+        found.append((np.zeros((len(log_confidences), beyond), dtype=bool), np.zeros((len(log_confidences), beyond))))
+        hits, sure = (np.concatenate(rows, axis=1) for rows in zip(*found, strict=True))
+        accepted = accepted_prefixes(hits, sure, np.array(log_confidences), length)
+        return hits_by_depth(accepted, length)[-len(evidence) :]
     gamma, done = np.zeros((len(evidence), len(log_confidences))), 0
     for count, part in window.parts(evidence):
         gamma[done : done + count] = gamma_of(teacher_forced(part), part)
         done += count
     return gamma
-
-
-def _judge_confident(
-    window: Window,
-    evidence: Evidence,
-    log_confidences: Sequence[float],
-    teacher_forced: Callable[[Evidence], torch.Tensor],
-    judged: Judged,
-) -> np.ndarray:
-    length, start = evidence.params.draft_length, evidence.begins().start
-    parts = window.parts(Evidence(evidence.context, start, None, evidence.params))
-    found = [judged.at(part, teacher_forced) for _, part in parts]
-    beyond = len(evidence.context) - start - sum(hits.shape[1] for hits, _ in found)
-    found.append((np.zeros((len(log_confidences), beyond), dtype=bool), np.zeros((len(log_confidences), beyond))))
-    hits, sure = (np.concatenate(rows, axis=1) for rows in zip(*found, strict=True))
-    accepted = accepted_prefixes(hits, sure, np.array(log_confidences), length)
-    return hits_by_depth(accepted, length)[-len(evidence) :]
 
 
 class GreedyDrafter(Protocol):
