@@ -221,7 +221,8 @@ def recorded_texts(path: Path, filter: TextFilter = ALL_TEXTS) -> list[Run]:
         return found
     if filter.id is not None:
         raise UserError(f"run {filter.id} cannot be replayed: {_why_not(path, filter.id)}")
-    raise UserError(f"no run can be replayed: {path} must hold finished greedy runs by a policy with drafters")
+    chosen = " that match the filters" if replace(filter, newest=ALL_TEXTS.newest) != ALL_TEXTS else ""
+    raise UserError(f"no run can be replayed: {path} must hold finished greedy runs by a policy with drafters{chosen}")
 
 
 def none_replayable(path: Path, batch: str) -> str:

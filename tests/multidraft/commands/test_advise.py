@@ -74,7 +74,7 @@ def test_bad_input(bench_db, tmp_path, capsys):
         (["advise", str(tmp_path / "none.json")], "cannot be read"),
         (["advise", *asked, "--newest", "0"], "--newest"),
         (["advise", *asked, "--policies", "nonsense"], "unknown policy"),
-        (["advise", *asked, "--suite", "none"], "no run can be replayed"),
+        (["advise", *asked, "--suite", "none"], "by a policy with drafters that match the filters"),
     ):
         assert main(arguments) == 2
         assert said in capsys.readouterr().err
