@@ -118,10 +118,14 @@ def result(runs: Sequence[Run]) -> str:
 
 def _certain(runs: Sequence[Run]) -> str:
     """Which lanes are faster or slower than autoregressive decoding, whatever their order is; empty where none is."""
-    sides = [timed_side(run.speedup or 1.0, run.speedup_uncertainty or 0.0) for run in runs]
+    sides = [
+        (lane_title(run.generation.policy), timed_side(run.speedup or 1.0, run.speedup_uncertainty or 0.0))
+        for run in runs
+        if parse_spec(run.generation.policy)[0] != BASELINE  # its speed-up is 1 but for rounding
+    ]
     said = []
     for side, word in SIDES.items():
-        names = [lane_title(run.generation.policy) for run, own in zip(runs, sides, strict=True) if own == side]
+        names = [name for name, own in sides if own == side]
         if names:
             said.append(f"{listed(names)} {'is' if len(names) == 1 else 'are'} {word} than no drafter.")
     return " ".join(said)

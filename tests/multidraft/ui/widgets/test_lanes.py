@@ -93,7 +93,10 @@ def test_who_is_ahead_is_said_in_a_sentence(lanes, make_generation, make_round) 
     ):
         noisy = [Baseline("prefix", 6, each, 0.002, off) for each in (0.01, 0.02)]
         runs = [make_run(policy=p, rounds=rounds, baseline=b) for p, b in zip(("ucb", "exp3"), noisy, strict=True)]
-        assert stage.result(runs) == f"{alike}{certain} {busy}"
+        runs.append(
+            make_run(policy="autoregressive", rounds=rounds, baseline=Baseline("prefix", 6, 0.0049, 0.002, 0.0))
+        )
+        assert stage.result(runs) == f"{alike}{certain} {busy}", "autoregressive decoding is not compared with itself"
     sampled = replayed([lanes[0], make_generation(rounds=rounds)], temperature=1.0)["result"]
     assert sampled == "UCB needs the fewest target calls for its tokens (3.00 tokens per call)."
 
