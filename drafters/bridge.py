@@ -63,7 +63,7 @@ class BridgedDrafter(PointMassDrafter):
         vocab_size: int,
     ):
         self.name, self.inner, self.own, self.target, self.vocab_size = name, inner, own, target, vocab_size
-        self.parameter_count = inner.parameter_count
+        self.parameter_count, self.stored_bytes = inner.parameter_count, inner.stored_bytes
         self.own_special = frozenset(own.all_special_ids)
         self._ids = _GrowingIds(own)
         self._forget()

@@ -110,6 +110,14 @@ class Card(Strict):
         return self.model_copy(update={"drafters": left, "name": name, "title": title})
 
     @property
+    def precision(self) -> str:
+        """In what its models compute, as the history names it: the target's, on which outputs depend, and of quantised
+        drafters theirs."""
+        target = [f"{self.target.quantization} weights"] if self.target.quantization else []
+        kinds = {entry.source.quantization for entry in self.drafters if entry.source} - {None}
+        return ", ".join([self.dtype, *target, *(f"{kind} drafters" for kind in sorted(map(str, kinds)))])
+
+    @property
     def sources(self) -> list[Source]:
         """The models it names, the target first."""
         return [self.target, *(source for entry in self.drafters if (source := entry.source))]

@@ -73,9 +73,7 @@ class Pool:
         self.token_texts = TokenTexts(tokenizer)
         self.card, self.card_hash, self.path, self.stop_ids, self.router = card, card_hash, path, stop_ids, router
         self.name, self.title, self.description = card.name, card.title, card.description
-        # Of a quantised target the weights' type belongs to it: its output is another model's.
-        quantization = card.target.quantization
-        self.dtype = card.dtype if quantization is None else f"{card.dtype}, {quantization} weights"
+        self.dtype = card.precision
         self.draft_length = card.draft_length
         self.caches = caches or Caches()
         self.costs = self.new_costs()

@@ -7,7 +7,8 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Quantization = Literal["nf4", "int8"]
-"""Weights of 4 or 8 bits, by ``bitsandbytes`` (QLoRA, Dettmers et al. 2023; LLM.int8(), 2022)."""
+"""Weights of 4 or 8 bits, by ``bitsandbytes`` (QLoRA, Dettmers et al. 2023; LLM.int8(), 2022); of drafters that ONNX
+Runtime runs 8 bits by itself, in blocks (:mod:`drafters.models.int8`)."""
 
 
 class Strict(BaseModel):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal, Self
 
 import numpy as np
@@ -18,9 +19,11 @@ from drafters.checkpoints.eagle import UNUSED, WEIGHT_FILES, HeadShape, head_sha
 from drafters.checkpoints.model_sizes import cache_numbers, config_of
 from drafters.checkpoints.tensor_files import stored_numbers
 from drafters.draft import Draft
+from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, Confidence, Footprint, ModelEntry, SizeContext, TreeEntry, register
 from drafters.models.drafting import aligned
 from drafters.models.eagle_head import EagleHead, Made
+from drafters.models.int8 import int8_bytes
 from drafters.models.onnx_head import unsupported
 from drafters.models.teacher_forcing import gamma_of
 from drafters.proposing import FeatureDrafter
@@ -259,9 +262,24 @@ def footprint_of(source: Source, context: SizeContext) -> tuple[Footprint, HeadS
     numbers = sum(math.prod(sizes) for name, sizes in tensors.items() if name not in UNUSED)
     if source.path is not None:
         numbers = stored_numbers(file.parent, WEIGHT_FILES, UNUSED) or numbers
-    copies = 2 if unsupported(shape, context.dtype, context.device) is None else 1  # one is ONNX Runtime's
+    on_onnx = unsupported(shape, context.dtype, context.device) is None  # which has a copy
+    copies = 2 if on_onnx and not source.quantization else 1
     # A head's cache is given twice the room that it needs, so that it seldom has to grow.
-    return context.head(numbers, shape.layers, 2 * cache_numbers(shape.config), copies), shape
+    found = context.head(numbers, shape.layers, 2 * cache_numbers(shape.config), copies)
+    more = int8_bytes(_products(tensors)) if source.quantization else 0
+    return replace(found, weights=found.weights + more), shape
+
+
+def _products(shapes: Mapping[str, Sequence[int]]) -> list[tuple[int, ...]]:
+    """Of a head's tensors those that it multiplies by."""
+    return [tuple(sizes) for name, sizes in shapes.items() if len(sizes) == 2 and name != "embed_tokens.weight"]
+
+
+def _stored_bytes(tensors: Mapping[str, torch.Tensor]) -> int:
+    """Bytes of a head's weights in 8 bits."""
+    products = _products({name: tensor.shape for name, tensor in tensors.items()})
+    others = sum(tensor.numel() for name, tensor in tensors.items() if name not in UNUSED)
+    return int8_bytes(products) + 4 * (others - sum(math.prod(shape) for shape in products))
 
 
 @register
@@ -275,6 +293,11 @@ class EagleEntry(TreeEntry, ModelEntry):
     kind: Literal["eagle"]
     branches: int = Field(8, ge=1, le=64, description="children of a node in a tree, and nodes grown per level")
     confidence: Confidence = 0.0
+    quantization: Literal["int8"] | None = Field(None, description="int8, on a CPU in float32 alone; by default none")
+
+    @property
+    def source(self) -> Source:
+        return super().source.model_copy(update={"quantization": self.quantization})
 
     @property
     def shared_weights(self) -> Hashable:
@@ -286,9 +309,16 @@ class EagleEntry(TreeEntry, ModelEntry):
     def build(self, context: BuildContext) -> EagleDrafter:
         if self.shared_weights not in context.shared:
             shape, tensors = read_head(self.folder(context), context.model)
-            context.shared[self.shared_weights] = EagleHead(shape, tensors, context.model), digest_of(tensors)
-        head, digest = context.shared[self.shared_weights]
+            try:
+                head = EagleHead(shape, tensors, context.model, self.quantization is not None)
+            except ValueError as error:
+                raise PoolError(
+                    f"drafter {self.name!r}: heads have int8 weights on ONNX Runtime alone ({error}); "
+                    "remove its quantization"
+                ) from None
+            context.shared[self.shared_weights] = head, digest_of(tensors), _stored_bytes(tensors)
+        head, digest, stored = context.shared[self.shared_weights]
         vocab_size = context.target.vocab_size
         drafter = EagleDrafter(self.name, head, context.target, vocab_size, self.nodes, self.branches, self.confidence)
-        drafter.digest = digest
+        drafter.digest, drafter.stored_bytes = digest, stored if self.quantization else None
         return drafter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Literal, Self
 
 import numpy as np
@@ -30,8 +30,18 @@ from drafters.checkpoints.model_sizes import (
 from drafters.draft import Draft
 from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, Confidence, Footprint, ModelEntry, SizeContext, register
-from drafters.models.decoder import Decoder, Group, cached_positions, decoder_for, group_of, groups_with, runtime_of
+from drafters.models.decoder import (
+    Decoder,
+    Group,
+    cached_positions,
+    decoder_for,
+    group_of,
+    groups_with,
+    rounds_itself,
+    runtime_of,
+)
 from drafters.models.drafting import DraftOptions, aligned
+from drafters.models.int8 import int8_bytes, products_of
 from drafters.models.teacher_forcing import Judged, follow, judge
 from drafters.models.window import Window
 from drafters.retrieval.datastore import tokenizer_fingerprint
@@ -178,12 +188,14 @@ def make_lm_drafters(
     vocab_size: int,
     windows: dict[str, Window] | None = None,
     confidences: dict[str, float] | None = None,
+    int8: Container[str] = (),
 ) -> list[LMDrafter]:
     """Drafters for named models; those that can are evaluated together.
 
     Args:
         windows: what drafters read of long contexts, by name; only those with the same window are evaluated together.
         confidences: how unsure drafters may get before their draft ends, by name; see :class:`LMDrafter`.
+        int8: names of those whose runtime is to quantise them (:func:`~drafters.models.decoder.rounds_itself`).
     """
     windows, confidences = windows or {}, confidences or {}
     drafters: dict[str, LMDrafter] = {}
@@ -195,11 +207,11 @@ def make_lm_drafters(
     while waiting := {name: model for name, model in models.items() if name not in drafters}:
         name, model = next(iter(waiting.items()))
         if text_config(model).vocab_size != vocab_size or not groups_with(model, model):
-            make(name, decoder_for(model))
+            make(name, decoder_for(model, name in int8))
             continue
         same = {n: m for n, m in waiting.items() if windows.get(n) == windows.get(name)}
         alike = {n: m for n, m in same.items() if groups_with(model, m)}
-        group, decoders = group_of(list(alike.values()))
+        group, decoders = group_of(list(alike.values()), [n in int8 for n in alike])
         members = [make(n, decoder) for n, decoder in zip(alike, decoders, strict=True)]
         if len(members) > 1:
             LMGroup(members, group)
@@ -210,14 +222,24 @@ def footprint_of(source: Source, context: SizeContext, window: int | None = None
     """Memory of a language model that drafts, and reads at most ``window`` tokens of a context."""
     itemsize = context.dtype.itemsize
     model = skeleton(*config_of(source, context.card))
-    weights = weight_bytes(model, itemsize, source.quantization)
     read = min(window or context.tokens, window_of(model) or context.tokens, context.tokens)
     runtime = runtime_of(model, context.dtype, context.device)
-    if not source.quantization and runtime == "onnx":
-        weights *= 2
+    if rounds_itself(source.quantization, runtime):  # what it rounds is a copy
+        weights = weight_bytes(model, itemsize) + int8_bytes(products_of(model)[0])
+    else:
+        copies = 2 if runtime == "onnx" and not source.quantization else 1
+        weights = copies * weight_bytes(model, itemsize, source.quantization)
     cached = cached_positions(runtime, min(context.tokens, read + context.draft_length), window_of(model))
     cache = itemsize * cache_numbers(text_config(model)) * cached
     return Footprint(model.num_parameters(), weights, cache, prefill_bytes(model, read, itemsize))
+
+
+def _stored_bytes(model: PreTrainedModel, rounded: bool) -> int:
+    """Bytes of its weights as it drafts with them."""
+    if not rounded:
+        return int(model.get_memory_footprint())
+    shapes, others = products_of(model)
+    return int8_bytes(shapes) + others
 
 
 PADDING = 1024
@@ -271,8 +293,11 @@ class LMEntry(ModelEntry):
                 drafters[entry.name] = bridge
         windows = {entry.name: entry._window for entry in entries if entry._window}
         confidences = {entry.name: entry.confidence for entry in entries}
-        for drafter in make_lm_drafters(models, context.target.vocab_size, windows, confidences):
-            drafter.digest = digest_of(models[drafter.name].state_dict())
+        int8 = {entry.name for entry in entries if entry._rounded(context)}
+        for drafter in make_lm_drafters(models, context.target.vocab_size, windows, confidences, int8):
+            model = models[drafter.name]
+            drafter.digest = digest_of(model.state_dict())
+            drafter.stored_bytes = _stored_bytes(model, drafter.name in int8)
             drafters[drafter.name] = drafter
         return [drafters[entry.name] for entry in entries]
 
@@ -280,12 +305,21 @@ class LMEntry(ModelEntry):
     def _window(self) -> Window | None:
         return Window(self.window, self.sinks) if self.window else None
 
+    def _rounded(self, context: BuildContext) -> bool:
+        """Whether its runtime quantises it."""
+        if self.quantization is None:
+            return False
+        model = skeleton(*config_of(self.source, context.card))
+        device = str(context.target.device)
+        return rounds_itself(self.quantization, runtime_of(model, context.model.dtype, device))
+
     def _load(self, context: BuildContext) -> tuple[PreTrainedModel, BridgedDrafter | None]:
         """The model, and its drafter if its tokens are not the target's."""
         target, tokenizer = context.target, context.tokenizer
-        model = load_model(
-            self.source, context.card, context.model.dtype, str(context.target.device), f"drafter {self.name!r}"
-        )
+        rounded = self._rounded(context)
+        source = self.source.model_copy(update={"quantization": None}) if rounded else self.source
+        device = str(context.target.device)
+        model = load_model(source, context.card, context.model.dtype, device, f"drafter {self.name!r}")
         positions, size = window_of(model), int(text_config(model).vocab_size)
         if self.window and positions and self.window + context.draft_length - 1 > positions:
             raise PoolError(
@@ -300,7 +334,8 @@ class LMEntry(ModelEntry):
             )
         if own is None or same_tokens(own, tokenizer):
             return model, None
-        inner = LMDrafter(self.name, decoder_for(model), size, self._window, self.confidence)
+        inner = LMDrafter(self.name, decoder_for(model, rounded), size, self._window, self.confidence)
+        inner.stored_bytes = _stored_bytes(model, rounded)
         bridge = BridgedDrafter(self.name, inner, own, tokenizer, target.vocab_size)
         bridge.digest = digest_of(model.state_dict(), tokenizer_fingerprint(own))
         return model, bridge

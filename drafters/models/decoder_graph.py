@@ -48,15 +48,16 @@ class DecoderGraph(Graph):
     Args:
         model: one that :func:`unsupported` has nothing against, float32 on the CPU.
         capture: layers whose hidden states are wanted, as of :meth:`~drafters.models.decoder.Decoder.forward`.
+        int8: as of :class:`~drafters.models.graph.Graph`.
 
     Attributes:
         proto: the graph.
-        weights: parameters of the model where they need not be joined.
+        weights: parameters of the model where they need not be joined or rounded.
         biases: names of the inputs that are added to attention scores.
     """
 
-    def __init__(self, model: PreTrainedModel, capture: Sequence[int] = ()):
-        super().__init__()
+    def __init__(self, model: PreTrainedModel, capture: Sequence[int] = (), int8: bool = False):
+        super().__init__(int8)
         self.config, self.capture = model.config, capture
         self._hidden: dict[int, str] = {}
         self.biases: list[str] = []

@@ -46,11 +46,15 @@ class EagleHead:
     Args:
         shape, tensors: as :func:`~drafters.checkpoints.eagle.read_head` gives them.
         target: lends the embedding where the head has none, and to EAGLE-1 its output layer.
+        int8: whether ONNX Runtime is to run it with weights in 8 bits (:mod:`drafters.models.int8`).
+
+    Raises:
+        ValueError: ONNX Runtime is to run it in 8 bits, and cannot run it.
 
     Source: EAGLE (Li et al. 2024a), EAGLE-2 (2024b), EAGLE-3 (2025, Fig. 5).
     """
 
-    def __init__(self, shape: HeadShape, tensors: dict[str, torch.Tensor], target: PreTrainedModel):
+    def __init__(self, shape: HeadShape, tensors: dict[str, torch.Tensor], target: PreTrainedModel, int8: bool = False):
         self.shape, config = shape, shape.config
         borrowed = target.get_input_embeddings().weight.detach()
         self.device, dtype = borrowed.device, borrowed.dtype
@@ -79,7 +83,9 @@ class EagleHead:
             self.to_target,
         )
         reason = unsupported(shape, dtype, str(self.device))
-        self.onnx = OnnxHead(shape, self.weights) if reason is None else None
+        if int8 and reason:
+            raise ValueError(reason)
+        self.onnx = None if reason else OnnxHead(shape, self.weights, int8)
         self.caches = [self.attention.cache(0, borrowed) for _ in self.weights.layers]
         self.rotary = LlamaRotaryEmbedding(config).to(self.device)
         self.room = 0

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
+from drafters.models.int8 import BLOCK, in_blocks
+
 FUSED = "com.microsoft"
 """Domain of the operations that are ONNX Runtime's own."""
 
@@ -25,11 +27,16 @@ Linear = tuple[torch.Tensor, torch.Tensor | None]
 class Graph:
     """Operations in the order in which they are added. Each returns the names of what it computes.
 
+    Args:
+        int8: whether products are of weights in 8 bits (:func:`~drafters.models.int8.in_blocks`) and of activations
+            that are rounded to 8 bits in the same blocks.
+
     Attributes:
         weights: by name, the tensors that belong to it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, int8: bool = False) -> None:
+        self.int8 = int8
         self.weights: dict[str, torch.Tensor] = {}
         self._nodes: list[NodeProto] = []
         self._constants: list[TensorProto] = []
@@ -60,8 +67,24 @@ class Graph:
     def linear(self, x: str, weight: torch.Tensor, bias: torch.Tensor | None = None, into: str = "") -> str:
         """``x`` times ``weight`` (outputs, inputs), plus ``bias``."""
         product = "" if bias is not None else into
-        (y,) = self.ops("FusedMatMul", [x, self.weight(weight)], outputs=[product], domain=FUSED, transB=1)
+        (y,) = self._product(x, weight, product)
         return y if bias is None else self.ops("Add", [y, self.weight(bias)], outputs=[into])[0]
+
+    def _product(self, x: str, weight: torch.Tensor, into: str) -> list[str]:
+        if not self.int8:
+            return self.ops("FusedMatMul", [x, self.weight(weight)], outputs=[into], domain=FUSED, transB=1)
+        rows, columns = weight.shape
+        return self.ops(
+            "MatMulNBits",
+            [x, *map(self.weight, in_blocks(weight))],
+            outputs=[into],
+            domain=FUSED,
+            bits=8,
+            block_size=BLOCK,
+            accuracy_level=4,  # activations in 8 bits
+            N=rows,
+            K=columns,
+        )
 
     def norm(
         self, x: str, skip: str | None, weight: torch.Tensor, epsilon: float, into: Sequence[str] = ("", "")
@@ -141,7 +164,7 @@ class Graph:
         weights = [
             TensorProto(
                 name=name,
-                data_type=TensorProto.FLOAT,
+                data_type=TensorProto.UINT8 if tensor.dtype == torch.uint8 else TensorProto.FLOAT,
                 dims=tensor.shape,
                 data_location=TensorProto.EXTERNAL,
                 external_data=[{"key": "location", "value": "memory"}],

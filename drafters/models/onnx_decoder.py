@@ -26,12 +26,13 @@ class OnnxDecoder(SlotDecoder):
 
     Args:
         model: one that :func:`unsupported` has nothing against.
+        int8: as of :class:`~drafters.models.graph.Graph`.
     """
 
     runs: OnnxModel
 
-    def __init__(self, model: PreTrainedModel):
-        super().__init__(OnnxModel(model))
+    def __init__(self, model: PreTrainedModel, int8: bool = False):
+        super().__init__(OnnxModel(model, int8))
         self.model = model
 
     def draft(self, ids: Sequence[int], start: int, options: DraftOptions) -> Draft:

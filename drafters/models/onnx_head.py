@@ -48,12 +48,13 @@ class OnnxHead:
     Args:
         shape, weights: of the head. The weights are shared, not copied, but for the packed matrices that ONNX Runtime
             keeps: later changes of them have no effect.
+        int8: as of :class:`~drafters.models.graph.Graph`.
     """
 
-    def __init__(self, shape: HeadShape, weights: HeadWeights):
-        self._graph = HeadGraph(shape, weights)  # lives as long as the session, which reads its weights
+    def __init__(self, shape: HeadShape, weights: HeadWeights, int8: bool = False):
+        self._graph = HeadGraph(shape, weights, int8)  # lives as long as the session, which reads its weights
         self._session = session_of(self._graph)
-        self._fuse_graph = FuseGraph(shape, weights) if shape.generation == 3 else None
+        self._fuse_graph = FuseGraph(shape, weights, int8) if shape.generation == 3 else None
         self._fuse = session_of(self._fuse_graph) if self._fuse_graph else None
         self._width = weights.fc.shape[1]
         self._size, self._vocab_size = int(shape.config.hidden_size), len(weights.output)

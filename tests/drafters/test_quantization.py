@@ -66,7 +66,7 @@ def test_greedy_output_is_that_of_the_quantised_target(pool, policy):
 def test_weights_are_smaller_and_the_history_tells(pool, tmp_path):
     plain = load_pool(tiny.write_pool(tmp_path), device="cpu")
     kind = "nf4" if "nf4" in pool.dtype else "int8"
-    assert pool.dtype == f"float32, {kind} weights" and plain.dtype == "float32"
+    assert pool.dtype == f"float32, {kind} weights, {kind} drafters" and plain.dtype == "float32"
     assert pool.card_hash != plain.card_hash
     size, usual = (p.target.model.model.layers.state_dict() for p in (pool, plain))
     name = "0.mlp.up_proj.weight"
@@ -143,5 +143,5 @@ def test_only_models_are_quantised(tmp_path):
     card["target"].pop("quantization")
     next(d for d in card["drafters"] if d["kind"] == "pld")["quantization"] = "nf4"
     path.write_text(yaml.safe_dump(card))
-    with pytest.raises(PoolError, match="quantization is for drafters of kind lm, not pld"):
+    with pytest.raises(PoolError, match="quantization is for drafters of kind eagle or lm, not pld"):
         load_pool(path)

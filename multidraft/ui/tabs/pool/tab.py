@@ -330,9 +330,7 @@ def _weights(pool: Pool, arm: int) -> str:
     drafter, entry = pool.drafters[arm], pool.card.drafters[arm]
     if other := pool.card.shares_with(entry):
         return f"shared with {other}"
-    if entry.source and entry.source.quantization:  # of a model of transformers, which knows best
-        return format_bytes(drafter.model.model.get_memory_footprint())  # type: ignore[attr-defined]
-    return format_bytes(drafter.parameter_count * getattr(torch, pool.card.dtype).itemsize)
+    return format_bytes(drafter.stored_bytes or drafter.parameter_count * getattr(torch, pool.card.dtype).itemsize)
 
 
 def _count(count: int) -> str:
