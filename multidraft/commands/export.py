@@ -10,6 +10,7 @@ import multidraft as md
 from multidraft.commands.options import split_specs, split_tasks
 from storage.export import EXPORTS
 from storage.filters import Filter
+from storage.queries import count
 from storage.run import Source
 
 
@@ -35,6 +36,8 @@ def run(options: argparse.Namespace) -> int:
         sources=split_tasks(options.sources),
         hardware=options.hardware,
     )
+    if not count(options.db, chosen):
+        raise md.UserError(f"There is nothing to export: no run in {options.db} matches")
     try:
         written = EXPORTS[options.form](options.db, chosen, options.out)
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drafters.errors import PolicyError, PromptError, UserError, quoted
@@ -41,6 +42,8 @@ def check_seed(seed: int) -> None:
 
 def read_prompt(pool: Pool, prompt: str | Sequence[int], turns: Sequence[Turn]) -> tuple[str, list[int]]:
     """Text and token ids of a prompt that is either."""
+    if isinstance(pool, str | Path):
+        raise UserError(f"a pool is needed, not the name of one: multidraft.load_pool({str(pool)!r})")
     if isinstance(prompt, str):
         try:
             prompt.encode()

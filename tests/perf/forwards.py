@@ -2,11 +2,12 @@
 
     python -m tests.perf.forwards
 
-The first table has the target and a drafter on ONNX Runtime and on our forward in PyTorch: milliseconds by tokens
-fed, on a cache of 150 positions, the 20 % quantile of 60. Below each stands what is the least that the machine allows:
-reading the weights once, or multiplying and adding, whichever takes longer, at the speeds measured here with a tensor
-of the same size and with a large product. The second table has, by policy, the share of the rounds' seconds
-that is outside the calls of ONNX Runtime, over the card's examples or the prompt given.
+The first table has the target and a drafter on ONNX Runtime, in float32 and with int8 weights, and on our forward in
+PyTorch: milliseconds by tokens fed, on a cache of 150 positions, the 20 % quantile of 60. Below each stands what is the
+least that the machine allows in float32: reading the weights once, or multiplying and adding, whichever takes longer,
+at the speeds measured here with a tensor of the same size and with a large product. The second table has, by policy,
+the share of the rounds' seconds that is outside the calls of ONNX Runtime, over the card's examples or the prompt
+given.
 """
 
 from __future__ import annotations
@@ -95,7 +96,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     assert isinstance(drafter, LMDrafter) and isinstance(drafter.model, OnnxDecoder)
     rows = []
     for name, model in (("target", pool.target.model), (drafter.name, drafter.model.model)):
-        runtimes = {"ONNX Runtime": OnnxDecoder(model), "PyTorch": TorchDecoder(model)}
+        runtimes = {
+            "ONNX Runtime": OnnxDecoder(model),
+            "ONNX Runtime, int8": OnnxDecoder(model, int8=True),
+            "PyTorch": TorchDecoder(model),
+        }
         for runtime, decoder in runtimes.items():
             with pool.lock if isinstance(decoder, OnnxDecoder) else nullcontext():  # torch's threads are as in decoding
                 rows.append([name, runtime, *(f"{span:.2f}" for span in by_width(decoder))])

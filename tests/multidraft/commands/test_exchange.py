@@ -47,6 +47,7 @@ def test_runs_of_one_source_on_one_machine_are_exported(db, tmp_path, capsys):
         (["export", "aiperf.zip", "{}/runs.zip", "--policies", "exp3"], "nothing to export"),
         (["export", "aiperf.zip", "{}/runs.zip", "--sources", "vllm"], "nothing to export"),
         (["export", "aiperf.zip", "{}/runs.zip", "--hardware", "another"], "nothing to export"),
+        (["export", "csv", "{}/runs.csv", "--tasks", "none"], "nothing to export"),
         (["export", "csv", "{}/none/runs.csv"], "cannot be written"),
         (["import", "{}/none.jsonl"], "cannot be read"),
     ],
@@ -55,3 +56,4 @@ def test_what_cannot_be_done_is_said_in_a_line(db, tmp_path, capsys, arguments, 
     assert main([*(part.format(tmp_path) for part in arguments), "--db", str(db)]) == 2
     said = capsys.readouterr().err
     assert message.lower() in said.lower() and said.count("\n") == 1
+    assert not (tmp_path / "runs.csv").exists() and not (tmp_path / "runs.zip").exists()

@@ -21,6 +21,11 @@ def test_a_prompt_that_fills_the_window_is_refused(pool, length):
         stream(pool, "a" * length, "ucb")
 
 
+def test_the_name_of_a_pool_is_none():
+    with pytest.raises(UserError, match=r"a pool is needed.*load_pool\('pocket'\)"):
+        generate("pocket", "abc")
+
+
 def test_an_unknown_policy_is_refused(pool):
     with pytest.raises(PolicyError, match="unknown policy"):
         stream(pool, "abc", "no-such")
