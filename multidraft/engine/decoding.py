@@ -71,9 +71,9 @@ class Decoding(Iterator[Round]):
         learn: bool = True,
     ):
         self.pool, self.params, self.seed, self.output = pool, params or SamplingParams(), seed, output
-        self.learn, self._notes = learn, Notes(pool if learn else None)
         check_seed(seed)
         text, self.context = read_prompt(pool, prompt, turns)
+        self.learn, self._notes = learn, Notes(pool if learn else None)
         if len(self.context) >= pool.target.window:
             raise ContextWindowError(
                 f"the prompt has {len(self.context):,} tokens, but the context window of pool {pool.name!r} holds "
