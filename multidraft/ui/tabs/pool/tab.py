@@ -117,14 +117,17 @@ def _known(source: str, within: Path | None = None) -> Known:
 
 
 def _needs(card: Card) -> list[tuple[str, str]]:
-    kinds = Counter(entry.kind for entry in card.drafters)
-    drafters = ", ".join(f"{number} × {KINDS[kind].title}" for kind, number in kinds.items())
+    kinds = Counter((entry.kind, entry.source and entry.source.quantization) for entry in card.drafters)
+    drafters = ", ".join(
+        f"{number} × {KINDS[kind].title}" + (f" ({quantization})" if quantization else "")
+        for (kind, quantization), number in kinds.items()
+    )
     models, target = hub_models(card), card.target.id or "/".join(Path(str(card.target.path)).parts[-2:])
     return [
         ("Target", f"{target}, {card.target.quantization or card.dtype}"),
         ("Drafters", drafters),
         ("Weights", f"from the Hub, {count(len(models), 'model')}" if models else "on this machine"),
-        ("Device", "the GPU if there is one" if card.device == "auto" else card.device),
+        ("Device", {"auto": "the GPU if there is one", "cpu": "the CPU"}.get(card.device, card.device)),
     ]
 
 

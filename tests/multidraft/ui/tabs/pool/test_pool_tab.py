@@ -106,6 +106,7 @@ def test_the_list_tells_what_is_loaded_and_what_a_pool_needs(
     assert {"pocket", "pocket-heads", str(other_card)} <= {pool.source for pool in pools}
     assert "Another &lt;pool&gt;" in html and "cannot read the pool card" in html
     assert "1 × small language model, 1 × suffix automaton" in html
+    assert "7 × small language model (int8), 1 × prompt lookup" in html and "the CPU<" in html
     assert html.count("<button") == len(pools) - 1 and 'aria-label="Load Pocket pool"' in html
     assert "<button" not in pools_html(pools, own_bench.pool.card, False)
     assert pools_html(pools, own_bench.pool.card, True, busy=True).count("disabled>Load") == len(pools) - 1
