@@ -103,7 +103,7 @@ class Drafter(ABC):
 
     Attributes:
         group: evaluates this drafter together with others, if any.
-        stored_bytes: of its weights as it drafts with them, where numbers of them are not all of one size.
+        stored_bytes: bytes of the weights that it drafts with, where they are quantised.
         digest: of the weights or files it was made from, where its entry in the card does not say all.
         learns: whether :meth:`learn` wants the target's probabilities.
         version: of what it has learnt, as the present query drafts with it; empty where queries do not change it.

@@ -109,13 +109,16 @@ class Card(Strict):
         name, title = f"{self.name}{WITHOUT}{','.join(gone)}", f"{self.title} without {', '.join(gone)}"
         return self.model_copy(update={"drafters": left, "name": name, "title": title})
 
-    @property
-    def precision(self) -> str:
-        """In what its models compute, as the history names it: the target's, on which outputs depend, and of quantised
-        drafters theirs."""
-        target = [f"{self.target.quantization} weights"] if self.target.quantization else []
-        kinds = {entry.source.quantization for entry in self.drafters if entry.source} - {None}
-        return ", ".join([self.dtype, *target, *(f"{kind} drafters" for kind in sorted(map(str, kinds)))])
+    def precision(self, target: str | None = None) -> str:
+        """The types of its weights, as the history names them: the target's, then those of quantised drafters.
+
+        Args:
+            target: the target's, where another engine has loaded it; by default as the card says.
+        """
+        if target is None:
+            target = f"{self.dtype}, {quantised} weights" if (quantised := self.target.quantization) else self.dtype
+        kinds = {entry.source.quantization for entry in self.drafters if entry.source}
+        return ", ".join([target, *(f"{kind} drafters" for kind in sorted(filter(None, kinds)))])
 
     @property
     def sources(self) -> list[Source]:

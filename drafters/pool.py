@@ -73,7 +73,7 @@ class Pool:
         self.token_texts = TokenTexts(tokenizer)
         self.card, self.card_hash, self.path, self.stop_ids, self.router = card, card_hash, path, stop_ids, router
         self.name, self.title, self.description = card.name, card.title, card.description
-        self.dtype = card.precision
+        self.dtype = card.precision()
         self.draft_length = card.draft_length
         self.caches = caches or Caches()
         self.costs = self.new_costs()
@@ -181,8 +181,9 @@ class Pool:
         """Memory of all weights, counted once where drafters share them."""
         itemsize = getattr(torch, self.card.dtype).itemsize
         again = {entry.name for entry in self.card.drafters if self.card.shares_with(entry)}
-        drafters = sum(drafter.parameter_count for drafter in self.drafters if drafter.name not in again)
-        return self.target.model.get_memory_footprint() + itemsize * drafters
+        once = [drafter for drafter in self.drafters if drafter.name not in again]
+        drafters = sum(drafter.stored_bytes or itemsize * drafter.parameter_count for drafter in once)
+        return self.target.model.get_memory_footprint() + drafters
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids, without special tokens."""

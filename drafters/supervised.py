@@ -55,7 +55,8 @@ class Supervised(Drafter):
         self._thread: threading.Thread | None = None
         self._studies = True
         self.name, self.kind = name, "custom"
-        self.parameter_count, self.learns = inner.parameter_count, inner.learns
+        self.parameter_count, self.stored_bytes = inner.parameter_count, inner.stored_bytes
+        self.learns = inner.learns
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):

@@ -82,7 +82,7 @@ class Conditions:
 
     Attributes:
         hardware: the device, in words.
-        dtype: of the target's weights.
+        dtype: of the target's weights, and of quantised drafters how.
         version: of this code.
         libraries: versions of Python and of the libraries that compute, by name.
     """

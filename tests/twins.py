@@ -143,6 +143,12 @@ def held_bytes(*roots: object) -> int:
     found = list(objects_in(*roots))
     tensors = [item for item in found if isinstance(item, torch.Tensor) and item.device.type != "meta"]
     graphs = [graph for graph in found if isinstance(graph, Graph)]
-    products = [(graph, node) for graph in graphs for node in graph.proto.graph.node if node.op_type == "FusedMatMul"]
+    inputs = {"FusedMatMul": [1], "MatMulNBits": [1, 2]}
+    packed = [
+        graph.weights[node.input[place]].nbytes
+        for graph in graphs
+        for node in graph.proto.graph.node
+        for place in inputs.get(node.op_type, [])
+    ]
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
-    return sum(storages.values()) + sum(graph.weights[node.input[1]].nbytes for graph, node in products)
+    return sum(storages.values()) + sum(packed)

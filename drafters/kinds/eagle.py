@@ -23,7 +23,7 @@ from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, Confidence, Footprint, ModelEntry, SizeContext, TreeEntry, register
 from drafters.models.drafting import aligned
 from drafters.models.eagle_head import EagleHead, Made
-from drafters.models.int8 import int8_bytes
+from drafters.models.int8 import COPIES, int8_bytes
 from drafters.models.onnx_head import unsupported
 from drafters.models.teacher_forcing import gamma_of
 from drafters.proposing import FeatureDrafter
@@ -262,24 +262,30 @@ def footprint_of(source: Source, context: SizeContext) -> tuple[Footprint, HeadS
     numbers = sum(math.prod(sizes) for name, sizes in tensors.items() if name not in UNUSED)
     if source.path is not None:
         numbers = stored_numbers(file.parent, WEIGHT_FILES, UNUSED) or numbers
-    on_onnx = unsupported(shape, context.dtype, context.device) is None  # which has a copy
+    on_onnx = unsupported(shape, context.dtype, context.device) is None  # which has copies
     copies = 2 if on_onnx and not source.quantization else 1
     # A head's cache is given twice the room that it needs, so that it seldom has to grow.
     found = context.head(numbers, shape.layers, 2 * cache_numbers(shape.config), copies)
-    more = int8_bytes(_products(tensors)) if source.quantization else 0
-    return replace(found, weights=found.weights + more), shape
+    if source.quantization:
+        products, others = _products(shape, tensors)
+        found = replace(found, weights=found.weights + COPIES * int8_bytes(products) + others)
+    return found, shape
 
 
-def _products(shapes: Mapping[str, Sequence[int]]) -> list[tuple[int, ...]]:
-    """Of a head's tensors those that it multiplies by."""
-    return [tuple(sizes) for name, sizes in shapes.items() if len(sizes) == 2 and name != "embed_tokens.weight"]
+def _products(shape: HeadShape, tensors: Mapping[str, Sequence[int]]) -> tuple[list[tuple[int, ...]], int]:
+    """Shapes of the matrices that a head multiplies by, of the target's output layer too where that is lent to it; and
+    the bytes of all its other weights in float32.
 
-
-def _stored_bytes(tensors: Mapping[str, torch.Tensor]) -> int:
-    """Bytes of a head's weights in 8 bits."""
-    products = _products({name: tensor.shape for name, tensor in tensors.items()})
-    others = sum(tensor.numel() for name, tensor in tensors.items() if name not in UNUSED)
-    return int8_bytes(products) + 4 * (others - sum(math.prod(shape) for shape in products))
+    Args:
+        tensors: the head's own, by shape.
+    """
+    weights = {name: tuple(sizes) for name, sizes in tensors.items() if name not in {*UNUSED, "d2t"}}
+    products: list[tuple[int, ...]] = []
+    products += [sizes for name, sizes in weights.items() if len(sizes) == 2 and name != "embed_tokens.weight"]
+    others = sum(map(math.prod, weights.values())) - sum(map(math.prod, products))
+    if "lm_head.weight" not in weights:
+        products.append((shape.vocab_size, int(shape.config.hidden_size)))
+    return products, 4 * others
 
 
 @register
@@ -293,7 +299,7 @@ class EagleEntry(TreeEntry, ModelEntry):
     kind: Literal["eagle"]
     branches: int = Field(8, ge=1, le=64, description="children of a node in a tree, and nodes grown per level")
     confidence: Confidence = 0.0
-    quantization: Literal["int8"] | None = Field(None, description="int8, on a CPU in float32 alone; by default none")
+    quantization: Literal["int8"] | None = Field(None, description="int8, for a CPU in float32; by default none")
 
     @property
     def source(self) -> Source:
@@ -304,21 +310,28 @@ class EagleEntry(TreeEntry, ModelEntry):
         return self.source
 
     def footprint(self, context: SizeContext) -> Footprint:
-        return footprint_of(self.source, context)[0]
+        found, shape = footprint_of(self.source, context)
+        self._check(shape, context.dtype, context.device)
+        return found
+
+    def _check(self, shape: HeadShape, dtype: torch.dtype, device: str) -> None:
+        if self.quantization and (reason := unsupported(shape, dtype, device)):
+            raise PoolError(
+                f"drafter {self.name!r}: a head has int8 weights on ONNX Runtime only, which cannot run it here "
+                f"({reason}); remove its quantization"
+            )
 
     def build(self, context: BuildContext) -> EagleDrafter:
         if self.shared_weights not in context.shared:
             shape, tensors = read_head(self.folder(context), context.model)
-            try:
-                head = EagleHead(shape, tensors, context.model, self.quantization is not None)
-            except ValueError as error:
-                raise PoolError(
-                    f"drafter {self.name!r}: heads have int8 weights on ONNX Runtime alone ({error}); "
-                    "remove its quantization"
-                ) from None
-            context.shared[self.shared_weights] = head, digest_of(tensors), _stored_bytes(tensors)
+            self._check(shape, context.model.dtype, str(context.target.device))
+            head, stored = EagleHead(shape, tensors, context.model, self.quantization is not None), None
+            if self.quantization:
+                products, others = _products(shape, {name: tensor.shape for name, tensor in tensors.items()})
+                stored = int8_bytes(products) + others
+            context.shared[self.shared_weights] = head, digest_of(tensors), stored
         head, digest, stored = context.shared[self.shared_weights]
         vocab_size = context.target.vocab_size
         drafter = EagleDrafter(self.name, head, context.target, vocab_size, self.nodes, self.branches, self.confidence)
-        drafter.digest, drafter.stored_bytes = digest, stored if self.quantization else None
+        drafter.digest, drafter.stored_bytes = digest, stored
         return drafter

@@ -30,18 +30,9 @@ from drafters.checkpoints.model_sizes import (
 from drafters.draft import Draft
 from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, Confidence, Footprint, ModelEntry, SizeContext, register
-from drafters.models.decoder import (
-    Decoder,
-    Group,
-    cached_positions,
-    decoder_for,
-    group_of,
-    groups_with,
-    rounds_itself,
-    runtime_of,
-)
+from drafters.models.decoder import Decoder, Group, cached_positions, decoder_for, group_of, groups_with, runtime_of
 from drafters.models.drafting import DraftOptions, aligned
-from drafters.models.int8 import int8_bytes, products_of
+from drafters.models.int8 import COPIES, int8_bytes, products_of
 from drafters.models.teacher_forcing import Judged, follow, judge
 from drafters.models.window import Window
 from drafters.retrieval.datastore import tokenizer_fingerprint
@@ -195,7 +186,7 @@ def make_lm_drafters(
     Args:
         windows: what drafters read of long contexts, by name; only those with the same window are evaluated together.
         confidences: how unsure drafters may get before their draft ends, by name; see :class:`LMDrafter`.
-        int8: names of those whose runtime is to quantise them (:func:`~drafters.models.decoder.rounds_itself`).
+        int8: names of those that ONNX Runtime is to run with int8 weights (:mod:`drafters.models.int8`).
     """
     windows, confidences = windows or {}, confidences or {}
     drafters: dict[str, LMDrafter] = {}
@@ -224,22 +215,15 @@ def footprint_of(source: Source, context: SizeContext, window: int | None = None
     model = skeleton(*config_of(source, context.card))
     read = min(window or context.tokens, window_of(model) or context.tokens, context.tokens)
     runtime = runtime_of(model, context.dtype, context.device)
-    if rounds_itself(source.quantization, runtime):  # what it rounds is a copy
-        weights = weight_bytes(model, itemsize) + int8_bytes(products_of(model)[0])
+    if runtime == "onnx" and source.quantization == "int8":
+        products, others = products_of(model)
+        weights = weight_bytes(model, itemsize) + COPIES * int8_bytes(products) + others
     else:
         copies = 2 if runtime == "onnx" and not source.quantization else 1
         weights = copies * weight_bytes(model, itemsize, source.quantization)
     cached = cached_positions(runtime, min(context.tokens, read + context.draft_length), window_of(model))
     cache = itemsize * cache_numbers(text_config(model)) * cached
     return Footprint(model.num_parameters(), weights, cache, prefill_bytes(model, read, itemsize))
-
-
-def _stored_bytes(model: PreTrainedModel, rounded: bool) -> int:
-    """Bytes of its weights as it drafts with them."""
-    if not rounded:
-        return int(model.get_memory_footprint())
-    shapes, others = products_of(model)
-    return int8_bytes(shapes) + others
 
 
 PADDING = 1024
@@ -284,48 +268,52 @@ class LMEntry(ModelEntry):
         """Those of one shape share a forward; those with another tokenizer than the target's go through text."""
         models: dict[str, PreTrainedModel] = {}
         drafters: dict[str, Drafter] = {}
+        int8: dict[str, bool] = {}
         for entry in entries:
             context.steps.begin("loading", f"drafter {entry.name!r}")
-            model, bridge = entry._load(context)
-            if bridge is None:
-                models[entry.name] = model
-            else:
+            model, int8[entry.name] = entry._load(context)
+            if bridge := entry._bridged(model, int8[entry.name], context):
                 drafters[entry.name] = bridge
+            else:
+                models[entry.name] = model
         windows = {entry.name: entry._window for entry in entries if entry._window}
         confidences = {entry.name: entry.confidence for entry in entries}
-        int8 = {entry.name for entry in entries if entry._rounded(context)}
-        for drafter in make_lm_drafters(models, context.target.vocab_size, windows, confidences, int8):
-            model = models[drafter.name]
-            drafter.digest = digest_of(model.state_dict())
-            drafter.stored_bytes = _stored_bytes(model, drafter.name in int8)
+        quantised = [name for name, on_onnx in int8.items() if on_onnx]
+        for drafter in make_lm_drafters(models, context.target.vocab_size, windows, confidences, quantised):
+            drafter.digest = digest_of(models[drafter.name].state_dict())
             drafters[drafter.name] = drafter
+        for entry in entries:
+            if entry.name in models:
+                drafters[entry.name].stored_bytes = entry._stored_bytes(models[entry.name], int8[entry.name])
         return [drafters[entry.name] for entry in entries]
 
     @property
     def _window(self) -> Window | None:
         return Window(self.window, self.sinks) if self.window else None
 
-    def _rounded(self, context: BuildContext) -> bool:
-        """Whether its runtime quantises it."""
-        if self.quantization is None:
-            return False
-        model = skeleton(*config_of(self.source, context.card))
-        device = str(context.target.device)
-        return rounds_itself(self.quantization, runtime_of(model, context.model.dtype, device))
-
-    def _load(self, context: BuildContext) -> tuple[PreTrainedModel, BridgedDrafter | None]:
-        """The model, and its drafter if its tokens are not the target's."""
-        target, tokenizer = context.target, context.tokenizer
-        rounded = self._rounded(context)
-        source = self.source.model_copy(update={"quantization": None}) if rounded else self.source
-        device = str(context.target.device)
-        model = load_model(source, context.card, context.model.dtype, device, f"drafter {self.name!r}")
-        positions, size = window_of(model), int(text_config(model).vocab_size)
+    def _load(self, context: BuildContext) -> tuple[PreTrainedModel, bool]:
+        """The model, and whether ONNX Runtime is to quantise it; others are quantised by ``bitsandbytes`` here."""
+        source, who, device = self.source, f"drafter {self.name!r}", str(context.target.device)
+        int8 = self.quantization == "int8"
+        if int8:
+            skeletal = skeleton(*config_of(source, context.card))
+            int8 = runtime_of(skeletal, context.model.dtype, device) == "onnx"
+        if int8:
+            source = source.model_copy(update={"quantization": None})
+        model = load_model(source, context.card, context.model.dtype, device, who)
+        if int8 and runtime_of(model, model.dtype, device) != "onnx":
+            raise PoolError(f"{who}: the weights in its files are quantised already; remove quantization from the card")
+        positions = window_of(model)
         if self.window and positions and self.window + context.draft_length - 1 > positions:
             raise PoolError(
-                f"drafter {self.name!r} is to read {self.window} tokens and to draft {context.draft_length} more, "
+                f"{who} is to read {self.window} tokens and to draft {context.draft_length} more, "
                 f"but its model has {positions} positions"
             )
+        return model, int8
+
+    def _bridged(self, model: PreTrainedModel, int8: bool, context: BuildContext) -> BridgedDrafter | None:
+        """The drafter of a model whose tokens are not the target's."""
+        target, tokenizer, size = context.target, context.tokenizer, int(text_config(model).vocab_size)
         own = drafter_tokenizer(self.source, context.card)
         if own is None and abs(size - target.vocab_size) > PADDING:
             raise PoolError(
@@ -333,9 +321,16 @@ class LMEntry(ModelEntry):
                 "and no tokenizer says what they stand for; put the drafter's tokenizer into its folder"
             )
         if own is None or same_tokens(own, tokenizer):
-            return model, None
-        inner = LMDrafter(self.name, decoder_for(model, rounded), size, self._window, self.confidence)
-        inner.stored_bytes = _stored_bytes(model, rounded)
+            return None
+        inner = LMDrafter(self.name, decoder_for(model, int8), size, self._window, self.confidence)
+        inner.stored_bytes = self._stored_bytes(model, int8)
         bridge = BridgedDrafter(self.name, inner, own, tokenizer, target.vocab_size)
         bridge.digest = digest_of(model.state_dict(), tokenizer_fingerprint(own))
-        return model, bridge
+        return bridge
+
+    def _stored_bytes(self, model: PreTrainedModel, int8: bool) -> int | None:
+        """Bytes of the weights that it drafts with, where they are quantised."""
+        if int8:
+            products, others = products_of(model)
+            return int8_bytes(products) + others
+        return int(model.get_memory_footprint()) if self.quantization else None

@@ -16,7 +16,6 @@ from drafters.models.feeds import States
 from drafters.models.onnx_decoder import OnnxDecoder, OnnxGroup
 from drafters.models.torch_decoder import TorchDecoder, TorchGroup
 from drafters.models.torch_model import room_for
-from drafters.source import Quantization
 
 
 class Decoder(Protocol):
@@ -98,12 +97,6 @@ def runtime_of(model: PreTrainedModel, dtype: torch.dtype, device: str) -> Liter
     return "torch" if torch_decoder.unsupported(model, dtype, device) is None else "hub"
 
 
-def rounds_itself(quantization: Quantization | None, runtime: str) -> bool:
-    """Whether a drafter's weights are quantised by its runtime: by ONNX Runtime, in 8 bits; otherwise by
-    ``bitsandbytes`` while they are loaded."""
-    return quantization == "int8" and runtime == "onnx"
-
-
 def cached_positions(runtime: str, positions: int, window: int | None) -> int:
     """For how many positions a text's cache has room where it needs so many; ``window`` is the model's."""
     return room_for(positions, window or positions) if runtime == "torch" else positions
@@ -114,7 +107,7 @@ def _runtime(model: PreTrainedModel) -> str:
 
 
 def decoder_for(model: PreTrainedModel, int8: bool = False) -> Decoder:
-    """``model`` on its fastest runtime, which quantises it if ``int8`` (:func:`rounds_itself`)."""
+    """``model`` on its fastest runtime; on ONNX Runtime with int8 weights where that is asked for."""
     runtime = _runtime(model)
     if runtime == "onnx":
         return OnnxDecoder(model, int8)
@@ -133,10 +126,10 @@ def groups_with(model: PreTrainedModel, other: PreTrainedModel) -> bool:
 
 
 def group_of(models: Sequence[PreTrainedModel], int8: Sequence[bool]) -> tuple[Group, Sequence[Decoder]]:
-    """Models that :func:`groups_with` finds to go together, as a group and each by itself; ``int8`` of each as in
+    """Models that :func:`groups_with` finds to go together, as a group and each by itself; ``int8`` is, of each, as in
     :func:`decoder_for`."""
     if _runtime(models[0]) == "onnx":
-        decoders = [OnnxDecoder(model, rounded) for model, rounded in zip(models, int8, strict=True)]
+        decoders = [OnnxDecoder(model, of_it) for model, of_it in zip(models, int8, strict=True)]
         return OnnxGroup(decoders), decoders
     group = TorchGroup(models)
     return group, group.decoders

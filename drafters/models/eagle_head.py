@@ -46,10 +46,7 @@ class EagleHead:
     Args:
         shape, tensors: as :func:`~drafters.checkpoints.eagle.read_head` gives them.
         target: lends the embedding where the head has none, and to EAGLE-1 its output layer.
-        int8: whether ONNX Runtime is to run it with weights in 8 bits (:mod:`drafters.models.int8`).
-
-    Raises:
-        ValueError: ONNX Runtime is to run it in 8 bits, and cannot run it.
+        int8: whether ONNX Runtime, if it runs the head, has int8 weights (:mod:`drafters.models.int8`).
 
     Source: EAGLE (Li et al. 2024a), EAGLE-2 (2024b), EAGLE-3 (2025, Fig. 5).
     """
@@ -83,8 +80,6 @@ class EagleHead:
             self.to_target,
         )
         reason = unsupported(shape, dtype, str(self.device))
-        if int8 and reason:
-            raise ValueError(reason)
         self.onnx = None if reason else OnnxHead(shape, self.weights, int8)
         self.caches = [self.attention.cache(0, borrowed) for _ in self.weights.layers]
         self.rotary = LlamaRotaryEmbedding(config).to(self.device)

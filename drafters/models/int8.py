@@ -12,6 +12,9 @@ BLOCK = 64
 ZERO = 128
 """The code of 0."""
 
+COPIES = 2
+"""Of these matrices, in memory: as they are handed over, and as ONNX Runtime packs them."""
+
 
 def in_blocks(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """A matrix ``(outputs, inputs)`` as codes, uint8 (outputs, blocks, :data:`BLOCK`), and scales, float32

@@ -179,7 +179,8 @@ def staged(card: Card, path: Path, hardware: str, api: huggingface_hub.HfApi | N
         examples = yaml.safe_load(path.read_text("utf-8")).get("examples")
         if isinstance(examples, str) and (path.parent / examples).exists() and not (pools / examples).exists():
             shutil.copy(path.parent / examples, pools / examples)
-        if any(source.quantization for source in card.sources):
+        heads = [entry.source for entry in card.drafters if entry.kind == "eagle"]  # ONNX Runtime quantises them
+        if any(source.quantization for source in card.sources if source not in heads):
             with (folder / "requirements.txt").open("a") as requirements:
                 requirements.write(_QUANTISERS)
         changes: dict[str, Any] = {"suggested_hardware": hardware}

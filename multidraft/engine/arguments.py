@@ -40,10 +40,15 @@ def check_seed(seed: int) -> None:
         raise UserError(f"the seed must be a whole number from 0 to 2^63 - 1, got {quoted(seed)}")
 
 
+def check_pool(pool: object) -> None:
+    """Raise :class:`UserError` for the name of a pool in place of one."""
+    if isinstance(pool, str | Path):
+        raise UserError(f"a pool is needed, not its name: multidraft.load_pool({str(pool)!r})")
+
+
 def read_prompt(pool: Pool, prompt: str | Sequence[int], turns: Sequence[Turn]) -> tuple[str, list[int]]:
     """Text and token ids of a prompt that is either."""
-    if isinstance(pool, str | Path):
-        raise UserError(f"a pool is needed, not the name of one: multidraft.load_pool({str(pool)!r})")
+    check_pool(pool)
     if isinstance(prompt, str):
         try:
             prompt.encode()

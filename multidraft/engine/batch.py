@@ -17,6 +17,7 @@ from drafters.caches import Waiting
 from drafters.errors import PromptError, TextMemoryError
 from drafters.models.streams import Stream, Streams
 from drafters.sampling import SamplingParams
+from multidraft.engine.arguments import check_pool
 from multidraft.engine.decoding import Decoding
 from storage.records import Generation
 
@@ -205,6 +206,7 @@ def generate_batch(
     """
     if isinstance(prompts, str):
         raise PromptError("generate_batch takes a list of prompts, not one text; generate decodes one")
+    check_pool(pool)
     with Batch(pool, size) as batch:
         return batch.run(text_of(Decoding(pool, prompt, policy, params, seed)) for prompt in prompts)
 

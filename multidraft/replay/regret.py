@@ -9,6 +9,7 @@ import numpy as np
 
 from drafters.errors import PromptError
 from drafters.sampling import SamplingParams, probabilities
+from multidraft.engine.arguments import check_pool
 from multidraft.engine.lossless import teacher_forced
 from multidraft.policies.delayed import expected_accept_lengths
 from storage.records import Generation
@@ -34,6 +35,7 @@ def acceptance_table(pool: Pool, prompt_ids: Sequence[int], output_ids: Sequence
     Raises:
         PromptError: a text in place of token ids.
     """
+    check_pool(pool)
     if isinstance(prompt_ids, str) or isinstance(output_ids, str):
         raise PromptError("an acceptance table is made from token ids: pool.encode(prompt) and generation.token_ids")
     return pool.acceptances([*prompt_ids, *output_ids], len(prompt_ids), draft_length).accepted

@@ -108,7 +108,7 @@ def conditions(pool: Pool, card: str | Path, config: Any) -> Conditions:
         config: vLLM's ``model_config``.
     """
     known = conditions_of(pool)
-    known = replace(known, dtype=str(config.dtype).removeprefix("torch."))
+    known = replace(known, dtype=pool.card.precision(str(config.dtype).removeprefix("torch.")))
     known = replace(known, libraries={**known.libraries, **vllm_version()})
     if len(pool.drafters) < len(pool.card.drafters) or (folder := _folder(config)) is None:
         return known

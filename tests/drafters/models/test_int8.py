@@ -1,16 +1,20 @@
 """Drafters on ONNX Runtime with weights in 8 bits: what they compute, and that outputs are the target's."""
 
+import shutil
+
 import pytest
 import torch
 import yaml
-from transformers import LlamaForCausalLM
 
+from drafters.hardware import format_bytes
+from drafters.memory import estimate
 from drafters.models.int8 import BLOCK, ZERO, in_blocks, int8_bytes, products_of
 from drafters.models.onnx_decoder import OnnxDecoder
 from drafters.pool import load_pool
 from drafters.sampling import SamplingParams, probabilities
-from multidraft import PoolError, generate
-from tests import heads, tiny
+from multidraft import PoolError, generate, generate_batch
+from multidraft.ui.tabs.pool.tab import pool_html
+from tests import tiny, twins
 
 IDS = [3, 7, 2, 9, 9, 4, 1, 5, 8, 2]
 
@@ -63,46 +67,52 @@ def test_a_session_holds_what_is_counted():
     assert sum(weight.nbytes for weight in decoder.runs._graph.weights.values()) == int8_bytes(shapes) + others
 
 
-def write_pool(folder):
-    """A pool of language models and an EAGLE-3 head, all in 8 bits, and a card that the test may change."""
-    path = tiny.write_pool(folder)
-    target = LlamaForCausalLM.from_pretrained(folder / "target")
-    heads.write_head(folder / "head", "eagle3", target)
-    heads.teach(folder / "head", target)
-    card = yaml.safe_load(path.read_text())
-    card["drafters"] += [
-        {"name": "eagle", "kind": "eagle", "path": "head"},
-        {"name": "eagle-tree", "kind": "eagle", "path": "head", "nodes": 6, "branches": 2},
-    ]
-    for entry in card["drafters"]:
-        if entry["kind"] in ("lm", "eagle"):
-            entry["quantization"] = "int8"
-    return path, card
+QUANTISED = {"near", "bridged", "eagle-1", "eagle-1-tree", "eagle-3", "eagle-3-tree"}
+
+
+def int8_card(card):
+    """The card of a pool of all kinds, its language models and EAGLE heads in 8 bits; ``far`` stays in float32."""
+    entries = yaml.safe_load(card.read_text())["drafters"]
+    assert {entry["name"] for entry in entries} > QUANTISED
+    return tiny.change_card(
+        shutil.copy(card, card.with_name("int8.yaml")),
+        drafters=[{**each, "quantization": "int8"} if each["name"] in QUANTISED else each for each in entries],
+    )
 
 
 @pytest.fixture(scope="module")
-def pool(tmp_path_factory):
-    path, card = write_pool(tmp_path_factory.mktemp("int8"))
-    path.write_text(yaml.safe_dump(card))
+def pool(kinds_card):
     with pytest.MonkeyPatch.context() as patch:  # no other library has to be there
         patch.setattr("drafters.checkpoints.loading.is_bitsandbytes_available", lambda: False)
-        pool = load_pool(path, device="cpu")
+        pool = load_pool(int8_card(kinds_card), device="cpu")
     pool.stop_ids = frozenset()
     return pool
 
 
-@pytest.mark.parametrize("policy", ["fixed:near", "fixed:alone", "fixed:eagle", "fixed:eagle-tree", "rate-hedge"])
-def test_outputs_are_the_target_s(pool, policy):
-    accepted = 0
-    for prompt in tiny.texts(3):
-        found = generate(pool, prompt, policy, SamplingParams(24, draft_length=5))
-        assert found.token_ids == tiny.greedy(pool.target.model, pool.encode(prompt), 24)
-        accepted += sum(round.accepted for round in found.rounds)
-    assert accepted > (2 if policy == "rate-hedge" else 10)
+def drafter(pool, name):
+    return next(drafter for drafter in pool.drafters if drafter.name == name)
+
+
+@pytest.mark.parametrize("name", sorted(QUANTISED))
+def test_outputs_are_the_target_s(pool, name):
+    prompts, params = tiny.texts(3), SamplingParams(24, draft_length=5)
+    expected = [tiny.greedy(pool.target.model, pool.encode(prompt), 24) for prompt in prompts]
+    found = [generate(pool, prompt, f"fixed:{name}", params) for prompt in prompts]
+    assert [one.token_ids for one in found] == expected
+    assert name.startswith("eagle-1") or sum(round.accepted for one in found for round in one.rounds) > 5
+    together = generate_batch(pool, prompts, f"fixed:{name}", params)
+    assert [one.token_ids for one in together] == expected
+
+
+def test_all_are_judged_together(pool):
+    prompt = tiny.texts(1)[0]
+    out = generate(pool, prompt, "normal-hedge", SamplingParams(24, draft_length=5))
+    assert out.token_ids == tiny.greedy(pool.target.model, pool.encode(prompt), 24)
+    assert drafter(pool, "near").group is drafter(pool, "far").group is not None
 
 
 def test_sampled_drafts_say_what_they_were_drawn_from(pool):
-    near, ids = pool.drafters[0], pool.encode(tiny.texts(1)[0])
+    near, ids = drafter(pool, "near"), pool.encode(tiny.texts(1)[0])
     params, generator = SamplingParams(24, temperature=1.0), torch.Generator().manual_seed(0)
     draft = near.propose(ids, 4, params, generator, with_q=True)
     for place, q in enumerate(draft.q):
@@ -110,16 +120,41 @@ def test_sampled_drafts_say_what_they_were_drawn_from(pool):
         torch.testing.assert_close(q, probabilities(logits, params)[0], rtol=1e-2, atol=1e-4)
 
 
+def memory(card, entry):
+    """Bytes that a pool of one drafter holds once a context is full, and that its drafter's weights are thought to."""
+    pool = load_pool(tiny.change_card(card, drafters=[entry]), device="cpu")
+    pool.stop_ids = frozenset()
+    generate(pool, [5] * (pool.target.window - 8), f"fixed:{entry['name']}", SamplingParams(8))
+    return twins.held_bytes(pool.target, pool.drafters), estimate(pool.card, card, "cpu").parts[1].weights
+
+
+@pytest.mark.parametrize("name", ["near", "eagle-1", "eagle-3"])
+def test_memory_differs_from_that_in_float32_as_the_estimate_says(kinds_card, name):
+    """By codes and scales and what ONNX Runtime packs of them, in place of packed copies in float32."""
+    card = int8_card(kinds_card)
+    entry = next(entry for entry in yaml.safe_load(card.read_text())["drafters"] if entry["name"] == name)
+    plain = memory(card, {**entry, "quantization": None})
+    held, said = (ours - theirs for ours, theirs in zip(memory(card, entry), plain, strict=True))
+    assert said and held == pytest.approx(said, abs=1500)
+
+
 def test_history_and_page_tell(pool):
     assert pool.dtype == "float32, int8 drafters"
-    near, eagle = pool.drafters[0], pool.drafters[-2]
-    assert near.stored_bytes < 4 * near.parameter_count and eagle.stored_bytes < 4 * eagle.parameter_count
-    assert eagle.head is pool.drafters[-1].head and pool.drafters[1].stored_bytes is None
+    html = pool_html(pool, "a CPU", "1")
+    for name in ("near", "eagle-1", "eagle-3"):
+        one = drafter(pool, name)
+        assert 0 < one.stored_bytes < 4 * one.parameter_count and format_bytes(one.stored_bytes) in html
+    assert drafter(pool, "bridged").stored_bytes == drafter(pool, "near").stored_bytes
+    assert drafter(pool, "far").stored_bytes is drafter(pool, "lookup").stored_bytes is None
+    assert drafter(pool, "eagle-3").head is drafter(pool, "eagle-3-tree").head
 
 
-def test_a_head_in_8_bits_is_refused_where_onnx_runtime_does_not_run_it(tmp_path):
-    path, card = write_pool(tmp_path)
-    path.write_text(yaml.safe_dump({**card, "dtype": "bfloat16"}))
-    why = r"drafter 'eagle': heads have int8 weights on ONNX Runtime alone \(.*bfloat16 on cpu.*remove its quantization"
+def test_where_onnx_runtime_does_not_run_them(kinds_card):
+    """Language models are quantised by ``bitsandbytes``; a head is refused."""
+    card = int8_card(kinds_card)
+    entries = {entry["name"]: entry for entry in yaml.safe_load(card.read_text())["drafters"]}
+    loaded = load_pool(tiny.change_card(card, dtype="bfloat16", drafters=[entries["near"]]), device="cpu")
+    assert loaded.drafters[0].model.model.is_quantized and loaded.dtype == "bfloat16, int8 drafters"
+    why = r"drafter 'eagle-3': a head has int8 weights on ONNX Runtime only.*bfloat16 on cpu.*remove its quantization"
     with pytest.raises(PoolError, match=why):
-        load_pool(path, device="cpu")
+        load_pool(tiny.change_card(card, drafters=[entries["eagle-3"]]), device="cpu")

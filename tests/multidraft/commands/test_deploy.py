@@ -130,6 +130,13 @@ def test_a_card_of_ones_own_with_a_history_on_zerogpu(
     assert b"bitsandbytes" in api.uploaded["requirements.txt"]
 
 
+def test_a_head_in_8_bits_needs_no_other_library(api: FakeApi, card: Path) -> None:
+    head = "{name: head, kind: eagle, id: some/head, quantization: int8}"
+    card.write_text(CARD.replace(", quantization: nf4", "").replace("{name: lookup, kind: pld}", head))
+    assert main(["deploy", "me/demo", "--pool", str(card)]) == 0
+    assert b"bitsandbytes" not in api.uploaded["requirements.txt"]
+
+
 def test_what_lies_beside_a_card_goes_along(api: FakeApi, card: Path) -> None:
     router, examples = card.parent / "router", card.parent / "tasks.yml"
     router.mkdir()

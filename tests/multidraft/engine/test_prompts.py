@@ -6,6 +6,7 @@ from drafters.errors import ContextWindowError, PolicyError, PromptError, UserEr
 from drafters.sampling import SamplingParams
 from multidraft.engine.batch import generate_batch
 from multidraft.engine.decoding import generate, stream
+from multidraft.replay.regret import acceptance_table
 from tests import tiny
 
 
@@ -21,9 +22,10 @@ def test_a_prompt_that_fills_the_window_is_refused(pool, length):
         stream(pool, "a" * length, "ucb")
 
 
-def test_the_name_of_a_pool_is_none():
-    with pytest.raises(UserError, match=r"a pool is needed.*load_pool\('pocket'\)"):
-        generate("pocket", "abc")
+def test_a_pool_is_not_given_by_its_name():
+    for function, *arguments in ((generate, "abc"), (generate_batch, ["abc"]), (acceptance_table, [1], [2], 3)):
+        with pytest.raises(UserError, match=r"a pool is needed.*load_pool\('pocket'\)"):
+            function("pocket", *arguments)
 
 
 def test_an_unknown_policy_is_refused(pool):

@@ -14,7 +14,8 @@ from tests.multidraft.serving.stub import Engine, config
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_conditions_are_those_of_our_engine_where_card_and_weights_are_the_same(pool_folder, dtype):
-    card = tiny.change_card(pool_folder / "card.yaml", dtype=dtype)
+    drafters = [{"name": "near", "kind": "lm", "path": "near", "quantization": "int8"}]
+    card = tiny.change_card(pool_folder / "card.yaml", dtype=dtype, drafters=drafters)
     ours, theirs = conditions_of(load_pool(card)), load_pool(card, remote_window=tiny.WINDOW)
     tiny.llama(9).save_pretrained(pool_folder / "other")
     found = {
@@ -23,7 +24,8 @@ def test_conditions_are_those_of_our_engine_where_card_and_weights_are_the_same(
     }
     assert found["target"].card_hash == ours.card_hash and found["target"].hardware == ours.hardware
     assert len({one.card_hash for one in found.values()}) == 3
-    assert found["target"].dtype == "float32", "vLLM's own"
+    assert found["target"].dtype == "float32, int8 drafters", "the target's type is vLLM's own"
+    assert ours.dtype == f"{dtype}, int8 drafters"
 
 
 def test_a_card_without_all_drafters_is_another(kinds_card):
