@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 
 BLOCK = 64
-"""Numbers that share a scale. With 32 forwards of eight tokens and more take 13 to 19 % longer and drafts are no better."""
+"""Numbers that share a scale. With 32, forwards of eight tokens or more take 13 to 19 % longer and draft no better."""
 
 ZERO = 128
 """The code of 0."""
