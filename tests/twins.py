@@ -139,7 +139,7 @@ def objects_in(*roots: object) -> Iterator[object]:
 
 def held_bytes(*roots: object) -> int:
     """Bytes of all tensors that these objects hold, each storage once, and of the packed copies that ONNX Runtime makes
-    of the weights of products."""
+    of the weights of products; of an embedding beside int8 weights too, as resident memory shows of large ones."""
     found = list(objects_in(*roots))
     tensors = [item for item in found if isinstance(item, torch.Tensor) and item.device.type != "meta"]
     graphs = [graph for graph in found if isinstance(graph, Graph)]
@@ -148,7 +148,8 @@ def held_bytes(*roots: object) -> int:
         graph.weights[node.input[place]].nbytes
         for graph in graphs
         for node in graph.proto.graph.node
-        for place in inputs.get(node.op_type, [])
+        for place in (inputs | ({"Gather": [0]} if graph.int8 else {})).get(node.op_type, [])
+        if node.input[place] in graph.weights
     ]
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
     return sum(storages.values()) + sum(packed)

@@ -217,7 +217,7 @@ def footprint_of(source: Source, context: SizeContext, window: int | None = None
     runtime = runtime_of(model, context.dtype, context.device)
     if runtime == "onnx" and source.quantization == "int8":
         products, others = products_of(model)
-        weights = weight_bytes(model, itemsize) + COPIES * int8_bytes(products) + others
+        weights = weight_bytes(model, itemsize) + COPIES * int8_bytes(products) + itemsize * others
     else:
         copies = 2 if runtime == "onnx" and not source.quantization else 1
         weights = copies * weight_bytes(model, itemsize, source.quantization)
@@ -332,5 +332,5 @@ class LMEntry(ModelEntry):
         """Bytes of the weights that it drafts with, where they are quantised."""
         if int8:
             products, others = products_of(model)
-            return int8_bytes(products) + others
+            return int8_bytes(products) + 4 * others
         return int(model.get_memory_footprint()) if self.quantization else None

@@ -32,12 +32,12 @@ def int8_bytes(shapes: Iterable[tuple[int, ...]]) -> int:
 
 
 def products_of(model: torch.nn.Module) -> tuple[list[tuple[int, ...]], int]:
-    """Shapes of the matrices of a model's linear layers, and the bytes of all its other weights; a matrix that is an
-    embedding too counts as both."""
+    """Shapes of the matrices of a model's linear layers, and how many numbers all its other weights have; a matrix that
+    is an embedding too counts as both."""
     shapes, others = list[tuple[int, ...]](), 0
     for layer in model.modules():
         weights = dict(layer.named_parameters(recurse=False))
         if isinstance(layer, torch.nn.Linear):
             shapes.append(tuple(weights.pop("weight").shape))
-        others += sum(weight.nbytes for weight in weights.values())
+        others += sum(weight.numel() for weight in weights.values())
     return shapes, others
