@@ -10,7 +10,7 @@ print(out.text, out.tokens_per_second)
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from drafters.draft import Draft
 from drafters.errors import ContextWindowError, PolicyError, PoolError, PromptError, SuiteError, UserError
@@ -54,8 +54,9 @@ __all__ = [
 ]
 
 
-def load_pool(name_or_path: str | Path, *, device: str | None = None) -> Pool:
-    """Load a pool from a bundled card's name or a path to a card; see :func:`drafters.pool.load_pool`."""
+def load_pool(name_or_path: str | Path, *, device: str | None = None, **settings: Any) -> Pool:
+    """Load a pool from a bundled card's name or a path to a card; further ``settings`` are, like these, those of
+    :func:`drafters.pool.load_pool`."""
     from drafters.pool import load_pool  # takes seconds, which a reader of histories need not wait for
 
-    return load_pool(name_or_path, device=device)
+    return load_pool(name_or_path, device=device, **settings)
