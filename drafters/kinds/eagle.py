@@ -267,14 +267,13 @@ def footprint_of(source: Source, context: SizeContext) -> tuple[Footprint, HeadS
     # A head's cache is given twice the room that it needs, so that it seldom has to grow.
     found = context.head(numbers, shape.layers, 2 * cache_numbers(shape.config), copies)
     if source.quantization:
-        products, others = _products(shape, tensors)
-        found = replace(found, weights=found.weights + COPIES * int8_bytes(products) + others)
+        found = replace(found, weights=found.weights + int8_bytes(*_products(shape, tensors), COPIES))
     return found, shape
 
 
 def _products(shape: HeadShape, tensors: Mapping[str, Sequence[int]]) -> tuple[list[tuple[int, ...]], int]:
     """Shapes of the matrices that a head multiplies by, of the target's output layer too where that is lent to it; and
-    the bytes of all its other weights in float32.
+    how many numbers all its other weights have.
 
     Args:
         tensors: the head's own, by shape.
@@ -285,7 +284,7 @@ def _products(shape: HeadShape, tensors: Mapping[str, Sequence[int]]) -> tuple[l
     others = sum(map(math.prod, weights.values())) - sum(map(math.prod, products))
     if "lm_head.weight" not in weights:
         products.append((shape.vocab_size, int(shape.config.hidden_size)))
-    return products, 4 * others
+    return products, others
 
 
 @register
@@ -327,8 +326,7 @@ class EagleEntry(TreeEntry, ModelEntry):
             self._check(shape, context.model.dtype, str(context.target.device))
             head, stored = EagleHead(shape, tensors, context.model, self.quantization is not None), None
             if self.quantization:
-                products, others = _products(shape, {name: tensor.shape for name, tensor in tensors.items()})
-                stored = int8_bytes(products) + others
+                stored = int8_bytes(*_products(shape, {name: tensor.shape for name, tensor in tensors.items()}))
             context.shared[self.shared_weights] = head, digest_of(tensors), stored
         head, digest, stored = context.shared[self.shared_weights]
         vocab_size = context.target.vocab_size

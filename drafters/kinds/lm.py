@@ -216,8 +216,7 @@ def footprint_of(source: Source, context: SizeContext, window: int | None = None
     read = min(window or context.tokens, window_of(model) or context.tokens, context.tokens)
     runtime = runtime_of(model, context.dtype, context.device)
     if runtime == "onnx" and source.quantization == "int8":
-        products, others = products_of(model)
-        weights = weight_bytes(model, itemsize) + COPIES * int8_bytes(products) + itemsize * others
+        weights = weight_bytes(model, itemsize) + int8_bytes(*products_of(model), COPIES)
     else:
         copies = 2 if runtime == "onnx" and not source.quantization else 1
         weights = copies * weight_bytes(model, itemsize, source.quantization)
@@ -331,6 +330,5 @@ class LMEntry(ModelEntry):
     def _stored_bytes(self, model: PreTrainedModel, int8: bool) -> int | None:
         """Bytes of the weights that it drafts with, where they are quantised."""
         if int8:
-            products, others = products_of(model)
-            return int8_bytes(products) + 4 * others
+            return int8_bytes(*products_of(model))
         return int(model.get_memory_footprint()) if self.quantization else None

@@ -26,9 +26,10 @@ def in_blocks(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return codes.to(torch.uint8), scales
 
 
-def int8_bytes(shapes: Iterable[tuple[int, ...]]) -> int:
-    """Bytes of matrices of these shapes as :func:`in_blocks` has them."""
-    return sum(rows * -(-columns // BLOCK) * (BLOCK + 4) for rows, columns in shapes)
+def int8_bytes(shapes: Iterable[tuple[int, ...]], others: int = 0, copies: int = 1) -> int:
+    """Bytes of so many copies of matrices of these shapes as :func:`in_blocks` has them, and of ``others`` numbers in
+    float32."""
+    return copies * sum(rows * -(-columns // BLOCK) * (BLOCK + 4) for rows, columns in shapes) + 4 * others
 
 
 def products_of(model: torch.nn.Module) -> tuple[list[tuple[int, ...]], int]:
