@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from drafters.draft import OWN
-from drafters.errors import PoolError, unreadable
+from drafters.errors import PoolError, quoted, unreadable
 from drafters.kinds import KINDS
 from drafters.kinds.base import AnyEntry, DrafterEntry
 from drafters.sampling import MAX_DRAFT_LENGTH
@@ -241,6 +241,10 @@ def _check_within(folder: Path | None, card: Path, name: str) -> None:
             check(Path(link))
 
 
+_OWN_WORDS = ("value_error", "kind", "drafter", "missing")
+"""Types of the faults that this project words itself."""
+
+
 def _problem(error: ErrorDetails, content: dict[str, Any]) -> str:
     """One problem of a card in words: where, what, and what may have been meant."""
     place, message = list(error["loc"]), error["msg"].removeprefix("Value error, ")
@@ -254,6 +258,8 @@ def _problem(error: ErrorDetails, content: dict[str, Any]) -> str:
         message = f"a drafter of kind {entry['kind']} needs {place[-1]}: {needed}"
     elif place[-1:] == ["revision"] and error["type"] == "string_type":
         message = f"{error['input']!r} is no commit; put it in quotes if YAML took it for a number"
+    elif error["type"] not in _OWN_WORDS and not isinstance(error["input"], dict | list):
+        message = f"{message[0].lower()}{message[1:]}, got {quoted(error['input'])}"
     if isinstance(entry, dict) and isinstance(entry.get("name"), str):
         message += f" (drafter {entry['name']!r})"
     return f"{where}: {message}"

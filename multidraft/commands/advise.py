@@ -13,7 +13,6 @@ from pydantic import TypeAdapter, ValidationError
 from tqdm import tqdm
 
 import multidraft as md
-from drafters.card import is_bundled
 from drafters.errors import fault_told
 from multidraft.bench.measured import decoded, measured, of_rows, ran_live
 from multidraft.bench.summary import Row
@@ -21,7 +20,8 @@ from multidraft.bench.table import markdown
 from multidraft.bench.verdict import sentences
 from multidraft.bench.verdict_json import as_json
 from multidraft.bench.verdict_tables import tables
-from multidraft.commands.options import split_specs, split_tasks
+from multidraft.commands.history import add_runs, card_of, chosen_runs
+from multidraft.commands.options import split_specs
 from multidraft.policies import check_specs
 from multidraft.replay.advice import NEWEST, Advice, advise, candidates, most_replays
 from multidraft.replay.recorded import (
@@ -32,7 +32,6 @@ from multidraft.replay.recorded import (
     route_of,
     texts_with_costs,
 )
-from storage.filters import Filter
 from storage.texts import TextFilter
 
 
@@ -41,14 +40,9 @@ def add(sub: argparse.ArgumentParser) -> None:
     source.add_argument("report", nargs="?", type=Path, help="a report of bench --out: compares its measured runs")
     source.add_argument("--db", type=Path, help="history database: replays every policy on its texts")
     sub.add_argument("--suite", help="only texts of this suite")
-    sub.add_argument("--batch", default="", help="only texts of this batch or benchmark, by the id in its address")
-    sub.add_argument("--draft-length", type=int, help="only texts of runs with this draft length")
-    sub.add_argument("--tasks", default="", help="comma-separated: only texts of these tasks")
+    add_runs(sub)
     sub.add_argument("--newest", type=int, default=NEWEST, help="at most so many texts (default: %(default)s)")
     sub.add_argument("--policies", default="", help="comma-separated: try these too")
-    sub.add_argument(
-        "--pool", help="card to take the router and the drafters' memory from (default: the texts' pool, if bundled)"
-    )
     sub.add_argument("--json", action="store_true")
 
 
@@ -69,18 +63,14 @@ def _of_history(options: argparse.Namespace) -> Advice:
     more = split_specs(options.policies)
     if more:
         check_specs(more)
-    length = None if options.draft_length is None else str(options.draft_length)
-    batches = (options.batch,) if options.batch else ()
-    runs_of = Filter(tasks=split_tasks(options.tasks), experiments=batches, draft_length=length)
-    chosen = TextFilter(runs_of, suite=options.suite, newest=options.newest)
+    chosen = TextFilter(chosen_runs(options), suite=options.suite, newest=options.newest)
     found = recorded_texts(options.db, chosen)
     runs = of_usual_setting(of_newest_bench(found))
     texts = texts_with_costs(runs, options.db)
     drafters, made_on = runs[0].generation.drafters, runs[0].conditions
-    pool = options.pool or made_on.pool
-    known = options.pool or is_bundled(pool)
-    route = route_of(pool, drafters) if known else None
-    memory = memory_of(pool, drafters, made_on.hardware) if known else {}
+    card = card_of(options, made_on.pool)
+    route = route_of(card, drafters) if card else None
+    memory = memory_of(card, drafters, made_on.hardware) if card else {}
     live = ran_live(options.db, runs, chosen.runs)
     specs = candidates(drafters, route, [*more, *decoded(live)])
     steps = advise(texts, specs, route, memory, measured(live, runs), decoded(live))

@@ -185,6 +185,8 @@ def _benchmark(options: argparse.Namespace, pool: Pool, asked: Asked, peers: Seq
         recorded = not store or (store.close() and not store.problem)
         if store and not recorded:
             shared.warn(f"the history is incomplete: {store.problem}")
+    if store and recorded and runs:
+        shared.warn(f"recorded as batch {origin.batch_id}: see advise --db {options.db} --batch {origin.batch_id}")
     if stopped is not None:
         by_hand = isinstance(stopped, KeyboardInterrupt)
         done = f"{'interrupted' if by_hand else f'stopped by {told(stopped)},'} after {len(runs)} of {asked.runs} runs"

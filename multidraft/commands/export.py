@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 import multidraft as md
+from multidraft.commands.history import add_runs, check_known, chosen_runs
 from multidraft.commands.options import split_specs, split_tasks
 from storage.export import EXPORTS
-from storage.filters import Filter
 from storage.queries import count
 from storage.run import Source
 
@@ -19,7 +20,7 @@ def add(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("out", type=Path, help="the file to write")
     sub.add_argument("--db", type=Path, required=True, help="history database")
     sub.add_argument("--policies", default="", help="comma-separated: only runs of these")
-    sub.add_argument("--tasks", default="", help="comma-separated: only runs on these")
+    add_runs(sub)
     sub.add_argument(
         "--sources", default="", help=f"comma-separated: only runs of these ({', '.join(get_args(Source))})"
     )
@@ -28,14 +29,15 @@ def add(sub: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the file and print how many runs it has."""
-    if not options.db.exists():
-        raise md.UserError(f"there is no history {options.db}")
-    chosen = Filter(
-        policies=tuple(split_specs(options.policies)),
-        tasks=split_tasks(options.tasks),
-        sources=split_tasks(options.sources),
-        hardware=options.hardware,
+    asked = {
+        "policies": tuple(split_specs(options.policies)),
+        "sources": split_tasks(options.sources),
+        "hardware": (options.hardware,) if options.hardware else (),
+    }
+    chosen = replace(
+        chosen_runs(options), policies=asked["policies"], sources=asked["sources"], hardware=options.hardware
     )
+    check_known(options.db, asked)
     if not count(options.db, chosen):
         raise md.UserError(f"There is nothing to export: no run in {options.db} matches")
     try:

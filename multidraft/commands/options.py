@@ -38,8 +38,8 @@ def add_pool(sub: argparse.ArgumentParser) -> None:
     )
 
 
-def load_pool(name_or_path: str | Path) -> Pool:
-    """Load a pool, with a progress bar on standard error for what is fetched from the Hub."""
+def load_pool(name_or_path: str | Path, device: str | None = None) -> Pool:
+    """Load a pool, on ``device`` or else where its card says; a progress bar shows what is fetched from the Hub."""
     from drafters.pool import load_pool as load  # takes seconds, which commands without a pool need not wait for
 
     bar: tqdm[Never] | None = None
@@ -55,7 +55,7 @@ def load_pool(name_or_path: str | Path) -> Pool:
             bar.refresh()
 
     try:
-        return load(name_or_path, progress=report)
+        return load(name_or_path, device=device, progress=report)
     finally:
         if bar is not None:
             bar.close()  # so that further output begins on a new line

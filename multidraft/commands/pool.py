@@ -18,7 +18,7 @@ def add(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("pool", nargs="?", default="pocket", help="a bundled card's name or a path to a card")
     sub.add_argument("--matrix", action="store_true", help="accepted tokens by drafter and task")
     sub.add_argument("--estimate", action="store_true", help="the memory it needs, without fetching or loading weights")
-    sub.add_argument("--device", help="for --estimate: auto (the default), cpu, cuda, …")
+    sub.add_argument("--device", help="auto, cpu, cuda, … (default: the card's)")
     sub.add_argument("--list", action="store_true", help="list the bundled pools")
     sub.add_argument("--plain", action="store_true", help="autoregressive decoding by this engine and by transformers")
     sub.add_argument("--suite", default="pocket", help="prompts for --matrix")
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         return _estimate(options)
     sampling_params(options, draft_length=1)  # errors come before the pool is loaded
     suite = limited(load_suite(options.suite), options.limit) if options.matrix else None
-    pool = load_pool(options.pool)
+    pool = load_pool(options.pool, options.device)
     content = describe_pool(pool)
     if suite:
         params = sampling_params(options, pool.draft_length)

@@ -4,43 +4,42 @@ from __future__ import annotations
 
 import argparse
 import json
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from drafters.card import is_bundled
 from multidraft.bench.action import listed
-from multidraft.bench.table import markdown, shown
+from multidraft.bench.table import count, markdown, shown
+from multidraft.commands.history import add_runs, card_of, chosen_runs
 from multidraft.commands.options import add_replay_policies, replay_policies, split_specs, warn
 from multidraft.policies import start_of
 from multidraft.replay.outcomes import Outcome
-from multidraft.replay.recorded import Route, is_estimate, recorded_runs, route_of
-from storage.filters import Filter
+from multidraft.replay.recorded import is_estimate, of_newest_bench, recorded_texts, route_of, texts_with_costs
 from storage.texts import TextFilter
 
 
 def add(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--db", type=Path, required=True, help="history database, as bench and the app write it")
     sub.add_argument("--run", type=int, dest="run_id", help="only the run with this id")
-    sub.add_argument("--batch", default="", help="only texts of this batch or benchmark, by the id in its address")
+    add_runs(sub)
     add_replay_policies(sub)
-    sub.add_argument("--pool", help="card whose router the policies use (default: that of each run's pool, if bundled)")
     sub.add_argument("--json", action="store_true")
 
 
 def run(options: argparse.Namespace) -> int:
     """Replay policies on the texts of recorded greedy runs: exact rounds, times from the costs measured in them."""
     specs = replay_policies(options)
-    batches = (options.batch,) if options.batch else ()
-    runs = recorded_runs(options.db, TextFilter(Filter(experiments=batches), id=options.run_id))
-
-    @cache
-    def route(pool: str, drafters: tuple[str, ...]) -> Route | None:
-        return route_of(pool, drafters) if options.pool or is_bundled(pool) else None
-
-    routed = [route(options.pool or r.run.conditions.pool, r.drafters) for r in runs]
+    written = recorded_texts(options.db, TextFilter(chosen_runs(options), id=options.run_id))
+    runs = texts_with_costs(of_newest_bench(written), options.db)
+    made_on, drafters = runs[0].run.conditions, runs[0].drafters
+    if left := len(written) - len(runs):
+        warn(
+            f"these are the texts of {made_on.pool} on {made_on.hardware}; {count(left, 'text')} of other pools or "
+            "machines left out (choose with --pool)"
+        )
+    card = card_of(options, made_on.pool)
+    route = route_of(card, drafters) if card else None
     best = Outcome.of([r.best_fixed() for r in runs])
-    outcomes = [Outcome.of([r.replay(spec, route) for r, route in zip(runs, routed, strict=True)]) for spec in specs]
+    outcomes = [Outcome.of([r.replay(spec, route) for r in runs]) for spec in specs]
     rows: list[dict[str, Any]] = [
         {
             "policy": spec,
@@ -55,11 +54,11 @@ def run(options: argparse.Namespace) -> int:
     if changed := [spec for spec in specs if spec not in split_specs(options.policies)]:
         learn = f"{', '.join(changed)} learn{'' if changed[1:] else 's'}"
         warn(f"recorded texts hold no block divergence, so {learn} from accepted tokens here (reward=be)")
-    cold = sum(route is None and text.run.generation.prior is None for text, route in zip(runs, routed, strict=True))
+    cold = 0 if route else sum(text.run.generation.prior is None for text in runs)
     if cold and (asking := [spec for spec in specs if start_of(spec) in ("router", "traffic")]):
         warn(
             f"{cold} of the {len(runs)} texts have no router, so policies that start from it ({', '.join(asking)}) "
-            "start cold on them; name the card of their pool with --pool"
+            "start cold on them; give the path of their pool's card with --pool"
         )
     if options.json:
         found = {"runs": best.texts, "tokens": best.tokens, "best_fixed_tokens_per_second": best.tokens_per_second}
@@ -67,7 +66,8 @@ def run(options: argparse.Namespace) -> int:
         return 0
     lengths = sorted({text.run.params.draft_length for text in runs})
     at = f"recorded with draft length{'s' if lengths[1:] else ''} {listed(list(map(str, lengths)))}"
-    print(f"{best.texts} recorded texts, {best.tokens:,} tokens, {at}; tokens/s from the costs measured in these runs.")
+    texts = count(best.texts, "recorded text")
+    print(f"{texts}, {best.tokens:,} tokens, {at}; tokens/s from the costs measured in these runs.")
     print(
         f"The best single drafter and draft length of each text, in hindsight: {best.tokens_per_second:.0f} tokens/s.\n"
     )

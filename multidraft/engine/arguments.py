@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drafters.errors import PolicyError, PromptError, UserError, quoted
+from drafters.sampling import SamplingParams
 from multidraft.policies import Policy, check_live, make_policy
 from storage.records import Turn
 
@@ -20,6 +21,8 @@ def policy_for(pool: Pool, policy: str | Policy, seed: int = 0) -> Policy:
     Raises:
         PolicyError: an unknown policy, a setting it cannot take, or one that this pool cannot play.
     """
+    if not isinstance(policy, str | Policy):
+        raise PolicyError(f"a policy is one spec, such as 'rate-hedge', or a Policy, got {type(policy).__name__}")
     names = pool.drafter_names
     player = make_policy(policy, names, seed) if isinstance(policy, str) else policy
     if player.arm_count not in (0, len(names)):
@@ -41,9 +44,19 @@ def check_seed(seed: int) -> None:
 
 
 def check_pool(pool: object) -> None:
-    """Raise :class:`UserError` for the name of a pool in place of one."""
+    """Raise :class:`UserError` for the name of a pool, or anything else, in place of one."""
     if isinstance(pool, str | Path):
         raise UserError(f"a pool is needed, not its name: multidraft.load_pool({str(pool)!r})")
+    if not hasattr(pool, "target"):
+        raise UserError(f"a pool is needed, got {type(pool).__name__}: multidraft.load_pool('pocket') loads one")
+
+
+def check_params(params: object) -> None:
+    """Raise :class:`UserError` for settings that are no :class:`~drafters.sampling.SamplingParams`."""
+    if not isinstance(params, SamplingParams):
+        raise UserError(
+            f"params must be SamplingParams, such as SamplingParams(max_new_tokens=64), got {type(params).__name__}"
+        )
 
 
 def read_prompt(pool: Pool, prompt: str | Sequence[int], turns: Sequence[Turn]) -> tuple[str, list[int]]:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from drafters.caches import Waiting
-from drafters.errors import PromptError, TextMemoryError
+from drafters.errors import PromptError, TextMemoryError, UserError, quoted
 from drafters.models.streams import Stream, Streams
 from drafters.sampling import SamplingParams
 from multidraft.engine.arguments import check_pool
@@ -207,6 +207,8 @@ def generate_batch(
     if isinstance(prompts, str):
         raise PromptError("generate_batch takes a list of prompts, not one text; generate decodes one")
     check_pool(pool)
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise UserError(f"size, the number of prompts decoded at once, must be at least 1, got {quoted(size)}")
     with Batch(pool, size) as batch:
         return batch.run(text_of(Decoding(pool, prompt, policy, params, seed)) for prompt in prompts)
 

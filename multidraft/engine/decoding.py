@@ -17,7 +17,7 @@ from drafters.errors import ContextWindowError, DraftError, told
 from drafters.models.streams import let_others_on, own_seconds, texts_at_once
 from drafters.sampling import SamplingParams, probabilities
 from drafters.text import TextStream
-from multidraft.engine.arguments import check_seed, policy_for, read_prompt
+from multidraft.engine.arguments import check_params, check_seed, policy_for, read_prompt
 from multidraft.engine.checked import checked
 from multidraft.engine.drafting import Drafting
 from multidraft.engine.experience import Experience, context_of
@@ -71,6 +71,7 @@ class Decoding(Iterator[Round]):
         learn: bool = True,
     ):
         self.pool, self.params, self.seed, self.output = pool, params or SamplingParams(), seed, output
+        check_params(self.params)
         check_seed(seed)
         text, self.context = read_prompt(pool, prompt, turns)
         self.learn, self._notes = learn, Notes(pool if learn else None)

@@ -69,7 +69,10 @@ def test_examples_of_another_card(tmp_path):
         ),
         ({"context_window": 1}, "context_window: "),
         ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs cannot set messages"),
-        ({"chat_template_kwargs": "thinking"}, "chat_template_kwargs: Input should be a valid dictionary"),
+        (
+            {"chat_template_kwargs": "thinking"},
+            "chat_template_kwargs: input should be a valid dictionary, got 'thinking'",
+        ),
         ({"examples": [{"task": "t"}]}, r"examples\.0\.prompt: "),
     ],
 )

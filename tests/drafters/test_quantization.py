@@ -137,7 +137,7 @@ def test_it_says_when_the_library_is_missing(tmp_path, monkeypatch):
 
 def test_only_models_are_quantised(tmp_path):
     path = quantised(tmp_path, "fp3")
-    with pytest.raises(PoolError, match=r"target\.quantization: Input should be 'nf4' or 'int8'"):
+    with pytest.raises(PoolError, match=r"target\.quantization: input should be 'nf4' or 'int8', got 'fp3'"):
         load_pool(path)
     card = yaml.safe_load(path.read_text())
     card["target"].pop("quantization")

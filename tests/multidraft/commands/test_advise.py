@@ -34,9 +34,13 @@ def test_a_batch_or_a_draft_length_can_be_chosen(bench_db, capsys):
         for given in ((), ("--batch", batch), ("--draft-length", str(length)))
     )
     assert whole[0] == 0 and chosen == [whole, whole], "there is one of each"
-    for given in (("--batch", "gone"), ("--draft-length", str(length + 1))):
+    for given, said in (
+        (("--batch", "gone"), "no run can be replayed"),
+        (("--draft-length", str(length + 1)), f"has no run of '{length + 1}'; its draft lengths: {length}"),
+        (("--pool", "poket"), "has no run of 'poket'; its pools: pocket"),
+    ):
         assert main(["advise", "--db", str(bench_db), *given]) == 2
-        assert "no run can be replayed" in capsys.readouterr().err
+        assert said in capsys.readouterr().err
     assert main(["replay", "--db", str(bench_db), "--batch", "gone"]) == 2
 
 

@@ -38,16 +38,20 @@ def test_runs_of_one_source_on_one_machine_are_exported(db, tmp_path, capsys):
     assert main(["export", "json", str(out), "--db", str(db), *chosen]) == 0
     assert json.loads(out.read_text())
     assert main(["export", "json", str(out), "--db", str(tmp_path / "none.db")]) == 2
-    assert "there is no history" in capsys.readouterr().err
+    assert "there is no database" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["export", "aiperf.zip", "{}/runs.zip", "--policies", "exp3"], "nothing to export"),
-        (["export", "aiperf.zip", "{}/runs.zip", "--sources", "vllm"], "nothing to export"),
-        (["export", "aiperf.zip", "{}/runs.zip", "--hardware", "another"], "nothing to export"),
-        (["export", "csv", "{}/runs.csv", "--tasks", "none"], "nothing to export"),
+        (["export", "aiperf.zip", "{}/runs.zip", "--policies", "exp3"], "no run of 'exp3'; its policies: hedge, ucb"),
+        (["export", "aiperf.zip", "{}/runs.zip", "--sources", "vllm"], "no run of 'vllm'; its sources: "),
+        (["export", "aiperf.zip", "{}/runs.zip", "--hardware", "another"], "no run of 'another'"),
+        (["export", "csv", "{}/runs.csv", "--tasks", "none"], "no run of 'none'; its tasks: "),
+        (["export", "csv", "{}/runs.csv", "--pool", "poket"], "no run of 'poket'; its pools: "),
+        (["export", "csv", "{}/runs.csv", "--pool", "none/card.yaml"], "no pool card"),
+        (["export", "csv", "{}/runs.csv", "--draft-length", "99"], "no run of '99'; its draft lengths: "),
+        (["export", "csv", "{}/runs.csv", "--batch", "gone"], "nothing to export"),
         (["export", "csv", "{}/none/runs.csv"], "cannot be written"),
         (["import", "{}/none.jsonl"], "cannot be read"),
     ],

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from drafters import card as card_module
+from drafters.hardware import describe
 from drafters.pool import Pool
 from drafters.router import FEATURES, Router
 from multidraft.__main__ import main
@@ -47,6 +48,8 @@ def test_pool_prints_costs_and_matrix(pool_card, suite, capsys):
     content = json.loads(capsys.readouterr().out)
     assert set(content["matrix"]["letters"]) == {"near", "lookup", "far", "alone"}
     assert min(content["plain_tokens_per_second"].values()) > 0
+    assert main(["pool", str(pool_card), "--device", "toaster"]) == 2
+    assert "toaster" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
@@ -81,12 +84,27 @@ def test_replay_of_one_run_as_a_table(history, capsys):
     assert main(["replay", "--db", str(db), "--run", str(run)]) == 0
     out = capsys.readouterr().out
     assert (
-        "1 recorded texts, 40 tokens" in out
+        "1 recorded text, 40 tokens" in out
         and "| rate-hedge ≈ |" in out
         and "≈ This policy decides by time or by the previous query" in out
     )
     assert main(["replay", "--db", str(db), "--run", "999"]) == 2
     assert "run 999 cannot be replayed" in capsys.readouterr().err
+
+
+def test_replay_is_of_one_pool_on_one_machine(history, tmp_path, capsys):
+    """The figures of several would be of none; the newest by default."""
+    db = shutil.copy(history[0], tmp_path)
+    with sqlite3.connect(db) as connection:
+        newest = "prompt_hash = (SELECT prompt_hash FROM runs ORDER BY id DESC LIMIT 1)"
+        connection.execute(f"UPDATE runs SET pool = 'other', card_hash = 'other' WHERE {newest}")
+    for given, texts, left in (([], 1, 2), (["--pool", "other"], 1, 0), (["--pool", "tiny"], 2, 0)):
+        assert main(["replay", "--db", db, "--policies", "ucb", "--json", *given]) == 0
+        out, err = capsys.readouterr()
+        assert json.loads(out)["runs"] == texts
+        assert (
+            f"texts of other on {describe('cpu')}; {left} texts of other pools or machines left out" in err
+        ) == bool(left)
 
 
 def test_replay_without_a_history(tmp_path, capsys):

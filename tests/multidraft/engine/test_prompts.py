@@ -28,6 +28,18 @@ def test_a_pool_is_not_given_by_its_name():
             function("pocket", *arguments)
 
 
+def test_arguments_of_other_types_are_refused(pool):
+    for wrong, said in (
+        (lambda: generate(None, "abc"), "a pool is needed, got NoneType"),
+        (lambda: generate(pool, "abc", ["ucb"]), "a policy is one spec.*got list"),
+        (lambda: generate(pool, "abc", "ucb", {"max_new_tokens": 4}), "SamplingParams, such as.*got dict"),
+        (lambda: generate_batch(pool, ["abc"], size=0), "at least 1, got 0"),
+        (lambda: generate_batch(pool, ["abc"], size="8"), "at least 1, got '8'"),
+    ):
+        with pytest.raises(UserError, match=said):
+            wrong()
+
+
 def test_an_unknown_policy_is_refused(pool):
     with pytest.raises(PolicyError, match="unknown policy"):
         stream(pool, "abc", "no-such")
