@@ -1,4 +1,4 @@
-"""The app in a process of its own."""
+"""The app, in a process of its own or in this one."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from drafters.pool import load_pool
+from multidraft.service.pool_loading import PoolLoader
+from multidraft.service.workbench import Workbench
+from multidraft.ui import app
+from storage.store import Store
 from tests.ports import free_port
 
 ROOT = Path(__file__).parent.parent
@@ -53,6 +58,20 @@ def started(pool: str, history: Path, log: Path, **variables: str) -> Iterator[t
         finally:
             process.terminate()
             process.wait(END_SECONDS)
+
+
+@contextmanager
+def served_here(card: Path, history: Path, cards: Path | None = None) -> Iterator[str]:
+    """The app on a small pool in this process, whose libraries are loaded already: to start another takes 20 seconds.
+    Visitors may load the further ``cards`` of a folder."""
+    with Store(history) as store:
+        workbench = Workbench(load_pool(card), store)
+        page = app.serve(workbench, loader=PoolLoader(workbench, cards is not None, cards))
+        try:
+            yield page.local_url
+        finally:
+            page.close()
+            workbench.close()
 
 
 def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:

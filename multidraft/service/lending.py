@@ -93,27 +93,30 @@ class Lender:
         return twins[-1]
 
     def warm_up(self, pool: Pool) -> None:
-        """:func:`warm_up` the pool and as many twins as may be lent, so that their caches are there."""
+        """:func:`warm_up` the pool, and decode once on as many twins as may be lent, so that their caches are there."""
         warm_up(pool)
         self._twins[pool] = [pool.twin() for _ in range(self.texts - 1)]
         for twin in self._twins[pool]:
-            warm_up(twin)
+            _decode(twin, tokens=4)
 
 
 def warm_up(pool: Pool) -> None:
-    """Decode a few tokens without drafters, with each one, and with a policy that evaluates all of them; on the
-    device's thread.
+    """Decode a few tokens in every way; on the device's thread.
 
     What the first time took is forgotten: it holds the start of everything. The second leaves the pool some rounds of
-    each, by which policies know what they cost, and an evaluation for which all drafters have a text to read.
+    each way, by which policies know what they cost, and an evaluation for which all drafters have a text to read.
     """
-    specs = ("autoregressive", *(f"fixed:{drafter.name}" for drafter in pool.drafters), "normal-hedge:warmup=1,every=1")
     for tokens in (4, 8):
         pool.costs = pool.new_costs()
-        params = SamplingParams(max_new_tokens=tokens, draft_length=pool.draft_length)
-        _evaluate(pool, params)
-        for spec in specs:
-            Decoding(pool, "Hello", spec, params, learn=False).run()
+        _decode(pool, tokens)
+
+
+def _decode(pool: Pool, tokens: int) -> None:
+    """Without drafters, with each one, and with a policy that evaluates all of them."""
+    params = SamplingParams(max_new_tokens=tokens, draft_length=pool.draft_length)
+    _evaluate(pool, params)
+    for spec in ("autoregressive", *(f"fixed:{name}" for name in pool.drafter_names), "normal-hedge:warmup=1,every=1"):
+        Decoding(pool, "Hello", spec, params, learn=False).run()
 
 
 def _evaluate(pool: Pool, params: SamplingParams) -> None:

@@ -5,6 +5,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.test_first_visit import MOST_SHIFT, SHIFTS
@@ -114,6 +115,7 @@ def test_a_batch_goes_on_while_the_page_is_reloaded(page: Page) -> None:
     expect(page.locator("#prompt-detail .md-token").first).to_be_visible()
 
 
+@pytest.mark.long
 def test_nothing_jumps_when_a_batch_ends_and_its_verdict_comes(page: Page) -> None:
     open_batch(page)
     type_into(page.locator("#limit input"), "6")

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests import tiny
-from tests.app import serve
+from tests.app import served_here
 from tests.browser.test_play import DONE, set_length
 from tests.runs import recorded
 
@@ -23,7 +23,7 @@ def talk(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     card = tiny.write_pool(folder)
     (folder / "target" / "chat_template.jinja").write_text(TEMPLATE)
     history = folder / "runs.db"
-    with serve(str(card), history) as address, chromium.new_context() as context:
+    with served_here(card, history) as address, chromium.new_context() as context:
         page = context.new_page()
         page.goto(address)
         yield page, history

@@ -55,6 +55,7 @@ def test_the_colours_are_told_next_to_the_text_they_are_in(page: Page) -> None:
     assert {name.split()[1] for name in shown} == {name.split()[1] for name in named}
 
 
+@pytest.mark.long
 def test_the_colours_stay_in_sight_beside_lanes_higher_than_a_phone(chromium: Browser, address: str) -> None:
     with chromium.new_context(viewport={"width": 390, "height": 844}) as context:
         context.set_default_timeout(ACTION_MS)

@@ -79,6 +79,7 @@ def test_nothing_moves_while_tokens_stream_in(page: Page) -> None:
     assert page.evaluate(box)[1] == height
 
 
+@pytest.mark.long
 def test_a_long_output_stays_in_sight_at_its_end(page: Page) -> None:
     run_long(page)
     page.wait_for_function(

@@ -131,6 +131,7 @@ def test_a_race_of_two_lanes(page: Page) -> None:
     assert page.locator("#race-figures tbody tr").count() == 2
 
 
+@pytest.mark.long
 def test_the_figures_of_four_lanes_fit_into_their_cards(page: Page) -> None:
     open_race(page, tokens=32)
     choose_lane(page, 4, "Random drafter · random")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.test_looks import TABS
 from tests.browser.test_play import DONE, run_example, take_example
 
 
+@pytest.mark.long
 def test_no_view_asks_for_anything_off_the_site(page: Page, address: str) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))

@@ -16,8 +16,10 @@ import yaml
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests import tiny
-from tests.browser.conftest import ACTION_MS, serve
+from tests.app import serve, served_here
+from tests.browser.conftest import ACTION_MS
 from tests.browser.test_play import DONE
+from tests.drafters.checkpoints.test_hub import at_hub
 from tests.hub import FakeHub
 
 PROMPT = "a badge"
@@ -45,18 +47,9 @@ def app(hub: FakeHub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
     (folder / "cards" / "hub.yaml").write_text(yaml.safe_dump({**from_hub, "drafters": drafters}))
     nobody = {**from_hub, "name": "nobody", "title": "Nobody's pool", "target": {"id": "tiny/nobody"}}
     (folder / "cards" / "nobody.yaml").write_text(yaml.safe_dump({**nobody, "drafters": drafters}))
-    environment = {
-        "MULTIDRAFT_POOLS": str(folder / "cards"),
-        "MULTIDRAFT_SWITCH": "on",
-        "HF_ENDPOINT": hub.address,
-        "HF_HOME": str(folder / "hf"),
-        "HF_HUB_OFFLINE": "0",
-    }
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment.items():
-            patch.setenv(name, value)
-        with serve(str(card), folder / "runs.db") as address:
-            yield address
+    with pytest.MonkeyPatch.context() as patch, served_here(card, folder / "runs.db", folder / "cards") as address:
+        at_hub(hub.address, folder / "hf", patch)
+        yield address
 
 
 @pytest.fixture

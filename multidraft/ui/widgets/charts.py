@@ -156,10 +156,8 @@ _HEAT = [[0, "rgba(0,114,178,0.06)"], [1, "rgba(0,114,178,0.72)"]]
 
 
 def plot(id: str, visible: bool = True) -> gr.Plot:
-    """A place for a chart, which says so until the chart is known."""
-    # Not without a value: what Gradio shows in its place has a label that screen readers cannot use.
-    blank = message_figure("Reading the history …") if visible else None
-    return gr.Plot(blank, show_label=False, visible=visible, min_width=320, elem_id=id, elem_classes="md-chart")
+    """A place for a chart; until that is known, charts.css says so in it. A figure of that text would have to be drawn."""
+    return gr.Plot(show_label=False, visible=visible, min_width=320, elem_id=id, elem_classes="md-chart")
 
 
 def base_figure(title: str, x: str, y: str, height: int = 330) -> go.Figure:
