@@ -28,7 +28,7 @@ types: $(VENV)/dev
 
 # One process per core, and one thread each for the libraries below, or they would compete for the cores.
 # Tests of one file run in one process: they share servers and models.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rfER --numprocesses auto --dist loadfile
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rfER --rerun-show-tracebacks --numprocesses auto --dist loadfile
 
 unit: $(VENV)/dev browser
 	$(PYTEST) -m "not long"

@@ -23,7 +23,7 @@ from multidraft.replay.contribution import Share, contributions, superfluous
 from multidraft.replay.options import Option, replayed
 from multidraft.replay.recorded import Recorded, Route
 from multidraft.replay.specs import replayed_as, without_divergence
-from storage.figures import FEWEST_PROMPTS, FEWEST_TOKENS, Ratio, ranks
+from storage.figures import FEWEST_PROMPTS, FEWEST_TO_TELL, FEWEST_TOKENS, Ratio, ranks
 from storage.run import Run
 
 PLAIN = Autoregressive.name
@@ -287,8 +287,9 @@ def advise(
     if not found.trusted:
         return found
     shares = yield from contributions(texts, best, route, memory or {})
-    removed = yield from superfluous(texts, best, shares, route)
-    return replace(found, lengths=lengths, shares=shares, removed=removed)
+    if found.prompts >= FEWEST_TO_TELL:
+        found = replace(found, removed=(yield from superfluous(texts, best, shares, route)))
+    return replace(found, lengths=lengths, shares=shares)
 
 
 def _errors(

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.test_first_visit import MOST_SHIFT, SHIFTS
 from tests.browser.test_play import type_into, wait_for_text
@@ -77,9 +77,16 @@ def test_a_file_that_cannot_be_read_gets_a_message_until_a_field_changes(page: P
     path = tmp_path / "picture.txt"
     path.write_bytes(bytes(range(128, 256)))
     open_batch(page)
+    late: list[Route] = []  # as if the server were slow: no answer of its may come after the message and take it away
+    page.route("**/run/predict**", lambda route: late.append(route))
     upload(page, path)
     expect(page.locator("#suite-read [role=alert]")).to_contain_text("not UTF-8 text")
+    expect(page.locator("#suite input")).to_have_value("")
     page.locator("#batch-run").click()
+    expect(page.locator("#batch-status [role=alert]")).to_contain_text("not UTF-8 text")
+    for route in late:
+        route.continue_()
+    page.wait_for_timeout(300)
     expect(page.locator("#batch-status [role=alert]")).to_contain_text("not UTF-8 text")
     type_into(page.locator("#limit input"), "1")
     expect(page.locator("#batch-status")).to_contain_text("Ready.")

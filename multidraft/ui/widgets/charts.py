@@ -156,7 +156,7 @@ _HEAT = [[0, "rgba(0,114,178,0.06)"], [1, "rgba(0,114,178,0.72)"]]
 
 
 def plot(id: str, visible: bool = True) -> gr.Plot:
-    """A place for a chart; until that is known, charts.css says so in it. A figure of that text would have to be drawn."""
+    """A place for a chart; until that is known, charts.css says so in it, which need not be drawn as a figure would."""
     return gr.Plot(show_label=False, visible=visible, min_width=320, elem_id=id, elem_classes="md-chart")
 
 

@@ -48,6 +48,12 @@ def advice_on(texts, specs=("fixed:a", "fixed:b", "ucb:reward=be"), **more):
     return result_of(advise(texts, specs, **more))
 
 
+def test_few_prompts_let_no_drafter_go():
+    few, enough = (advice_on([text(n, (4, 0)) for n in range(count)], ("ucb:reward=be",)) for count in (1, 6))
+    assert few.removed == ((), None) and {few.fate(share) for share in few.shares} == {"open"}
+    assert enough.removed[0] == ("b",)
+
+
 def test_the_fastest_policy_its_length_and_its_drafter():
     found = advice_on([text(number, (4, 0)) for number in range(6)], memory={"a": 5, "b": 7})
     assert found.best.spec == "fixed:a" and found.best.length == K and found.pays == "yes" and found.certain
@@ -85,7 +91,7 @@ def test_replays_by_the_clock_that_are_far_off_do_not_count_where_others_are_nea
 
 
 def test_of_equal_drafters_one_can_go_but_not_both():
-    texts = [text(number, (3, 3)) for number in range(5)]
+    texts = [text(number, (3, 3)) for number in range(6)]
     found = advice_on(texts, ["round-robin"])
     assert [share.verdict for share in found.shares] == ["remove", "remove"]
     (gone, without), both = found.removed, {"a", "b"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -156,10 +157,11 @@ class Batch:
         page.load(self.takes, form[:6], takes, **QUICK)
         policies.change(self.completed, policies, policies, **LAST)
         policies.change(self.explained, policies, explained, **LAST)
-        # One of the two is what runs, and only that is shown as chosen.
-        file.upload(lambda: None, None, suite, **QUICK)
-        file.clear(lambda: DEFAULT_SUITE, None, suite, **QUICK)
-        suite.input(lambda: None, None, file, **QUICK)
+        # One of the two is what runs, and only that is shown as chosen. The page sees to it at once: an answer of the
+        # server might come after a refusal and, as a change of the form, take that away.
+        file.upload(None, None, suite, js="() => null", **PRIVATE)
+        file.clear(None, None, suite, js=f"() => {json.dumps(DEFAULT_SUITE)}", **PRIVATE)
+        suite.input(None, None, file, js="() => null", **PRIVATE)
         self.buttons.start([self.buttons.run.click], self.start, form, self.status)
         forget_refusal(form, self.status, _IDLE)
         shown = [self.status, self.rows, self.detail, self.verdict, self.summary, *self.charts, *self.downloads]
