@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
+from logging import ERROR, getLogger
 from pathlib import Path
 from typing import Any, cast
 
@@ -101,6 +102,7 @@ def _quantized(quantization: Quantization, dtype: torch.dtype, device: str) -> d
         # No threshold for outliers: columns that hold one would be multiplied otherwise for all tokens of a forward, so
         # that a token's logits would depend on which others are verified with it.
         how = BitsAndBytesConfig(load_in_8bit=True, llm_int8_threshold=0.0)
+        getLogger("bitsandbytes.autograd._functions").setLevel(ERROR)  # it warns of float16 at every single product
     return {"quantization_config": how, "device_map": {"": device}}
 
 

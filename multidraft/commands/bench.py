@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,8 +28,6 @@ from multidraft.commands import options as shared
 from multidraft.engine.experience import new_traffic
 from multidraft.policies import canonical_spec, with_start
 from multidraft.service.learning import learn_from
-from storage.connection import check_writable
-from storage.queries import count
 from storage.run import Origin
 from storage.store import Store
 
@@ -97,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
         more = [f"{suite.more_problems:,} more left out"] if suite.more_problems else []
         for line in [*(f"{problem} (left out)" for problem in suite.problems), *more]:
             shared.warn(f"{suite.name}: {line}")
-    with _files(options):
+    with shared.written_files(options.db, options.out):
         pool = shared.load_pool(options.pool)
         asked = Asked(
             suite=" + ".join(suite.name for suite in suites),
@@ -205,33 +201,6 @@ def _write(path: Path, report: dict[str, Any]) -> bool:
         shared.warn(f"--out: {path} could not be written ({error.strerror})")
         return False
     return True
-
-
-@contextmanager
-def _files(options: argparse.Namespace) -> Iterator[None]:
-    """Check that the output files can be written; on an error remove the empty ones that this created."""
-    missing = [path for path in (options.out, options.db) if path and not os.path.lexists(path)]
-    try:
-        if options.out:
-            _check_writable(options.out)
-        if options.db:
-            check_writable(options.db)
-        yield
-    except BaseException:
-        for path in missing:
-            if os.path.isfile(path) and not (count(path) if path == options.db else path.stat().st_size):
-                for end in ("", "-wal", "-shm"):  # SQLite's own files beside a history
-                    Path(f"{path}{end}").unlink(missing_ok=True)
-        raise
-
-
-def _check_writable(path: Path) -> None:
-    if not (folder := path.absolute().parent).is_dir():
-        raise md.UserError(f"--out: the folder {folder} does not exist; create it first")
-    try:
-        path.open("a", encoding="utf-8").close()
-    except OSError as error:
-        raise md.UserError(f"--out: {path} cannot be written ({error.strerror}); name another file") from None
 
 
 def _left(options: argparse.Namespace, runs: Sequence[Entry], written: bool) -> str:

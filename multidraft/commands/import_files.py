@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from storage.connection import check_writable
+from multidraft.commands.options import written_files
 from storage.imports import KNOWN, import_file
 from storage.store import Store
 
@@ -18,8 +18,7 @@ def add(sub: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Import each file and print how many runs it had."""
-    check_writable(options.db)
-    with Store(options.db) as store:
+    with written_files(options.db), Store(options.db) as store:
         for file in options.files:
             count = import_file(file, store, options.name)
             print(f"{file}: {count} run{'s' if count != 1 else ''}")

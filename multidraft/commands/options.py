@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Never
@@ -17,6 +19,8 @@ from multidraft.bench.suites import Suite, spread
 from multidraft.engine.arguments import check_seed
 from multidraft.policies import check_specs
 from multidraft.replay.specs import without_divergence
+from storage.connection import check_writable
+from storage.queries import count
 
 if TYPE_CHECKING:
     from drafters.pool import Pool
@@ -121,3 +125,30 @@ def limited(suite: Suite, limit: int | None) -> Suite:
     if limit is not None and limit < 1:
         raise md.UserError("--limit must be at least 1")
     return replace(suite, items=spread(suite.items, limit))
+
+
+@contextmanager
+def written_files(db: Path | None, out: Path | None = None) -> Iterator[None]:
+    """Check that a history and another file can be written; on an error remove them if they are new and still empty."""
+    missing = [path for path in (out, db) if path and not os.path.lexists(path)]
+    try:
+        if out:
+            _check_writable(out)
+        if db:
+            check_writable(db)
+        yield
+    except BaseException:
+        for path in missing:
+            if os.path.isfile(path) and not (count(path) if path == db else path.stat().st_size):
+                for end in ("", "-wal", "-shm"):  # SQLite's own files beside a history
+                    Path(f"{path}{end}").unlink(missing_ok=True)
+        raise
+
+
+def _check_writable(path: Path) -> None:
+    if not (folder := path.absolute().parent).is_dir():
+        raise md.UserError(f"--out: the folder {folder} does not exist; create it first")
+    try:
+        path.open("a", encoding="utf-8").close()
+    except OSError as error:
+        raise md.UserError(f"--out: {path} cannot be written ({error.strerror}); name another file") from None

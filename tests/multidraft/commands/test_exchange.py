@@ -41,6 +41,12 @@ def test_runs_of_one_source_on_one_machine_are_exported(db, tmp_path, capsys):
     assert "there is no database" in capsys.readouterr().err
 
 
+def test_a_refused_import_leaves_no_empty_history(tmp_path):
+    other = tmp_path / "other.db"
+    assert main(["import", str(tmp_path / "none.jsonl"), "--db", str(other)]) == 2
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
