@@ -244,6 +244,9 @@ def _check_within(folder: Path | None, card: Path, name: str) -> None:
 _OWN_WORDS = ("value_error", "kind", "drafter", "missing")
 """Types of the faults that this project words itself."""
 
+_WORDS = {**dict.fromkeys(("model_type", "dict_type"), "must be a mapping"), "path_type": "must be a path"}
+"""Other words than pydantic's, which are Python's."""
+
 
 def _problem(error: ErrorDetails, content: dict[str, Any]) -> str:
     """One problem of a card in words: where, what, and what may have been meant."""
@@ -258,8 +261,10 @@ def _problem(error: ErrorDetails, content: dict[str, Any]) -> str:
         message = f"a drafter of kind {entry['kind']} needs {place[-1]}: {needed}"
     elif place[-1:] == ["revision"] and error["type"] == "string_type":
         message = f"{error['input']!r} is no commit; put it in quotes if YAML took it for a number"
-    elif error["type"] not in _OWN_WORDS and not isinstance(error["input"], dict | list):
-        message = f"{message[0].lower()}{message[1:]}, got {quoted(error['input'])}"
+    elif error["type"] not in _OWN_WORDS:
+        found = error["input"]
+        given = "a mapping" if isinstance(found, dict) else "a list" if isinstance(found, list) else quoted(found)
+        message = f"{_WORDS.get(error['type'], message[0].lower() + message[1:])}, got {given}"
     if isinstance(entry, dict) and isinstance(entry.get("name"), str):
         message += f" (drafter {entry['name']!r})"
     return f"{where}: {message}"

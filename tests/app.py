@@ -9,14 +9,9 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from drafters.pool import load_pool
-from multidraft.service.pool_loading import PoolLoader
-from multidraft.service.workbench import Workbench
-from multidraft.ui import app
-from storage.store import Store
 from tests.ports import free_port
 
 ROOT = Path(__file__).parent.parent
@@ -64,14 +59,18 @@ def started(pool: str, history: Path, log: Path, **variables: str) -> Iterator[t
 def served_here(card: Path, history: Path, cards: Path | None = None) -> Iterator[str]:
     """The app on a small pool in this process, whose libraries are loaded already: to start another takes 20 seconds.
     Visitors may load the further ``cards`` of a folder."""
-    with Store(history) as store:
-        workbench = Workbench(load_pool(card), store)
+    from drafters.pool import load_pool
+    from multidraft.service.pool_loading import PoolLoader
+    from multidraft.service.workbench import Workbench
+    from multidraft.ui import app
+    from storage.store import Store
+
+    with ExitStack() as ended:
+        workbench = Workbench(load_pool(card), ended.enter_context(Store(history)))
+        ended.callback(workbench.close)
         page = app.serve(workbench, loader=PoolLoader(workbench, cards is not None, cards))
-        try:
-            yield page.local_url
-        finally:
-            page.close()
-            workbench.close()
+        ended.callback(page.close)
+        yield page.local_url
 
 
 def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -47,7 +47,7 @@ def add(sub: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    advice = _of_history(options) if options.db else _of_report(options.report)
+    advice = _of_history(options) if options.db else _of_report(options)
     if options.json:
         print(json.dumps(as_json(advice), ensure_ascii=False))
         return 0
@@ -90,7 +90,10 @@ def _result(steps: Generator[None, None, Advice], most: int) -> Advice:
             bar.update()
 
 
-def _of_report(path: Path) -> Advice:
+def _of_report(options: argparse.Namespace) -> Advice:
+    path: Path = options.report
+    if options.pool or options.batch or options.tasks or options.draft_length is not None or options.suite:
+        raise md.UserError("a report is compared whole: --pool, --batch, --tasks, --draft-length and --suite need --db")
     try:
         report: Any = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

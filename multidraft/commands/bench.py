@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import multidraft as md
@@ -27,6 +28,7 @@ from multidraft.bench.vllm_peer import vllm_peers
 from multidraft.commands import options as shared
 from multidraft.engine.experience import new_traffic
 from multidraft.policies import canonical_spec, with_start
+from multidraft.replay.recorded import none_replayable
 from multidraft.service.learning import learn_from
 from storage.run import Origin
 from storage.store import Store
@@ -148,7 +150,8 @@ def _throughput(options: argparse.Namespace, pool: Pool, asked: Asked, sizes: Se
 def _benchmark(options: argparse.Namespace, pool: Pool, asked: Asked, peers: Sequence[Peer]) -> int:
     """Measure, print, and write report and history: also what was measured before an error or an interruption."""
     store = Store(options.db) if options.db else None
-    origin = Origin("bench", suite=asked.suite, batch_id=uuid.uuid4().hex)
+    batch = uuid.uuid4().hex
+    origin = Origin("bench", suite=asked.suite, batch_id=batch)
     runs: list[Entry] = []
     beside: list[PeerRun] = []
     stopped: BaseException | None = None
@@ -182,7 +185,8 @@ def _benchmark(options: argparse.Namespace, pool: Pool, asked: Asked, peers: Seq
         if store and not recorded:
             shared.warn(f"the history is incomplete: {store.problem}")
     if store and recorded and runs:
-        shared.warn(f"recorded as batch {origin.batch_id}: see advise --db {options.db} --batch {origin.batch_id}")
+        more = "" if none_replayable(options.db, batch) else f": advise --db {quote(str(options.db))} --batch {batch}"
+        shared.warn(f"recorded as batch {batch}{more}")
     if stopped is not None:
         by_hand = isinstance(stopped, KeyboardInterrupt)
         done = f"{'interrupted' if by_hand else f'stopped by {told(stopped)},'} after {len(runs)} of {asked.runs} runs"

@@ -29,15 +29,14 @@ def add(sub: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the file and print how many runs it has."""
-    asked = {
-        "policies": tuple(split_specs(options.policies)),
-        "sources": split_tasks(options.sources),
-        "hardware": (options.hardware,) if options.hardware else (),
-    }
     chosen = replace(
-        chosen_runs(options), policies=asked["policies"], sources=asked["sources"], hardware=options.hardware
+        chosen_runs(options),
+        policies=tuple(split_specs(options.policies)),
+        sources=split_tasks(options.sources),
+        hardware=options.hardware,
     )
-    check_known(options.db, asked)
+    hardware = [options.hardware] if options.hardware else []
+    check_known(options.db, policy=chosen.policies, source=chosen.sources, hardware=hardware)
     if not count(options.db, chosen):
         raise md.UserError(f"There is nothing to export: no run in {options.db} matches")
     try:

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 import multidraft as md
 from multidraft.commands.options import split_tasks
-from storage.aggregates import filters
+from storage.aggregates import FILTERS, filters
 from storage.filters import Filter
+from storage.queries import count
 
 
 def add_runs(sub: argparse.ArgumentParser) -> None:
     """The options that choose runs."""
-    sub.add_argument(
-        "--pool",
-        help="only runs of this pool, by its name in the history or the path of its card; that of a pool which is not "
-        "bundled tells its router and its drafters' memory",
-    )
+    sub.add_argument("--pool", help="only runs of this pool: its name in the history, or the path of its card")
     sub.add_argument("--batch", default="", help="only runs of this batch or benchmark, by the id in its address")
     sub.add_argument("--tasks", default="", help="comma-separated: only runs on these")
     sub.add_argument("--draft-length", type=int, help="only runs with this draft length")
@@ -33,41 +30,50 @@ def chosen_runs(options: argparse.Namespace) -> Filter:
     """
     if not options.db.exists():
         raise md.UserError(f"there is no database {options.db}; bench --db and the app write one")
-    pool = _name_of_pool(options.pool) if options.pool else None
-    tasks = split_tasks(options.tasks)
+    card = _card_given(options)
+    pool = _name_in(card) if card else options.pool
     length = None if options.draft_length is None else str(options.draft_length)
-    check_known(
-        options.db, {"pools": [pool] if pool else [], "tasks": tasks, "draft_lengths": [length] if length else []}
+    chosen = Filter(
+        pool=pool,
+        tasks=split_tasks(options.tasks),
+        experiments=(options.batch,) if options.batch else (),
+        draft_length=length,
     )
-    return Filter(pool=pool, tasks=tasks, experiments=(options.batch,) if options.batch else (), draft_length=length)
+    check_known(options.db, pool=[pool] if pool else [], task=chosen.tasks, draft_length=[length] if length else [])
+    if options.batch and not count(options.db, Filter(experiments=chosen.experiments)):
+        raise md.UserError(f"no run in {options.db} is of the batch {options.batch!r}")
+    return chosen
 
 
-def check_known(db: Path, asked: Mapping[str, Iterable[str]]) -> None:
-    """Refuse what no run of a history has, by the keys of ``aggregates.FILTERS``; the message lists what there is."""
+def check_known(db: Path, **asked: Iterable[str]) -> None:
+    """Refuse values that no run of a history has in a column; the message lists what there is."""
     known = filters(db)
-    for key, values in asked.items():
-        for value in values:
+    for key, column in FILTERS.items():
+        for value in asked.get(column, ()):
             if value not in known[key]:
                 there = ", ".join(known[key]) or "none"
-                raise md.UserError(f"{db} has no run of {value!r}; its {key.replace('_', ' ')}: {there}")
+                name = column.replace("_", " ")
+                raise md.UserError(f"no run in {db} has the {name} {value!r}; {key.replace('_', ' ')} there: {there}")
 
 
 def card_of(options: argparse.Namespace, pool: str) -> str | None:
     """Where the card of ``pool``, whose runs these are, lies: as ``--pool`` says, or as a bundled one."""
     from drafters.card import is_bundled  # takes seconds, which commands without a card need not wait for
 
-    if options.pool and _is_path(options.pool):
-        return str(options.pool)
-    return pool if is_bundled(pool) else None
+    return _card_given(options) or (pool if is_bundled(pool) else None)
 
 
-def _name_of_pool(given: str) -> str:
-    if not _is_path(given):
-        return given
+def _card_given(options: argparse.Namespace) -> str | None:
+    """``--pool`` if that is the path of a card, not the name of a pool in the history."""
+    pool: str | None = options.pool
+    if not pool or pool in filters(options.db)["pools"]:
+        return None
+    file = pool.partition(":without=")[0]  # as of ``drafters.card``
+    is_path = os.path.exists(file) or os.path.dirname(file) or file.endswith((".yaml", ".yml"))
+    return pool if is_path else None
+
+
+def _name_in(card: str) -> str:
     from drafters.card import load_card
 
-    return load_card(given)[0].name
-
-
-def _is_path(pool: str) -> bool:
-    return bool(os.path.exists(pool) or os.path.dirname(pool) or pool.endswith((".yaml", ".yml")))
+    return load_card(card)[0].name

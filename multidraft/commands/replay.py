@@ -56,9 +56,14 @@ def run(options: argparse.Namespace) -> int:
         warn(f"recorded texts hold no block divergence, so {learn} from accepted tokens here (reward=be)")
     cold = 0 if route else sum(text.run.generation.prior is None for text in runs)
     if cold and (asking := [spec for spec in specs if start_of(spec) in ("router", "traffic")]):
+        why = (
+            "the card has other drafters than they, or no router"
+            if options.pool and card == options.pool
+            else ("give the path of their pool's card with --pool")
+        )
         warn(
             f"{cold} of the {len(runs)} texts have no router, so policies that start from it ({', '.join(asking)}) "
-            "start cold on them; give the path of their pool's card with --pool"
+            f"start cold on them; {why}"
         )
     if options.json:
         found = {"runs": best.texts, "tokens": best.tokens, "best_fixed_tokens_per_second": best.tokens_per_second}

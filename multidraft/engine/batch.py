@@ -208,7 +208,9 @@ def generate_batch(
         raise PromptError("generate_batch takes a list of prompts, not one text; generate decodes one")
     check_pool(pool)
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise UserError(f"size, the number of prompts decoded at once, must be at least 1, got {quoted(size)}")
+        raise UserError(
+            f"size, the number of prompts decoded at once, must be a whole number from 1 on, got {quoted(size)}"
+        )
     with Batch(pool, size) as batch:
         return batch.run(text_of(Decoding(pool, prompt, policy, params, seed)) for prompt in prompts)
 

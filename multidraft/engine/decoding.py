@@ -70,8 +70,9 @@ class Decoding(Iterator[Round]):
         output: Output = Output(),  # noqa: B008
         learn: bool = True,
     ):
-        self.pool, self.params, self.seed, self.output = pool, params or SamplingParams(), seed, output
-        check_params(self.params)
+        params = SamplingParams() if params is None else params
+        check_params(params)
+        self.pool, self.params, self.seed, self.output = pool, params, seed, output
         check_seed(seed)
         text, self.context = read_prompt(pool, prompt, turns)
         self.learn, self._notes = learn, Notes(pool if learn else None)

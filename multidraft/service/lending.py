@@ -93,11 +93,15 @@ class Lender:
         return twins[-1]
 
     def warm_up(self, pool: Pool) -> None:
-        """:func:`warm_up` the pool, and decode once on as many twins as may be lent, so that their caches are there."""
+        """:func:`warm_up` the pool, and decode on as many twins as may be lent, so that their caches are there.
+
+        The last twin comes first: then the caches have room for all, and nothing recorded for one is lost as they grow.
+        """
+        twins = self._twins[pool] = [pool.twin() for _ in range(self.texts - 1)]
+        for twin in reversed(twins):
+            for _ in range(2 if pool.device.type == "cuda" else 1):  # graphs are recorded at the second time
+                _decode(twin, tokens=4)
         warm_up(pool)
-        self._twins[pool] = [pool.twin() for _ in range(self.texts - 1)]
-        for twin in self._twins[pool]:
-            _decode(twin, tokens=4)
 
 
 def warm_up(pool: Pool) -> None:

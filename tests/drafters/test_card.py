@@ -71,7 +71,7 @@ def test_examples_of_another_card(tmp_path):
         ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs cannot set messages"),
         (
             {"chat_template_kwargs": "thinking"},
-            "chat_template_kwargs: input should be a valid dictionary, got 'thinking'",
+            "chat_template_kwargs: must be a mapping, got 'thinking'",
         ),
         ({"examples": [{"task": "t"}]}, r"examples\.0\.prompt: "),
     ],

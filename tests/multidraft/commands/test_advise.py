@@ -35,9 +35,9 @@ def test_a_batch_or_a_draft_length_can_be_chosen(bench_db, capsys):
     )
     assert whole[0] == 0 and chosen == [whole, whole], "there is one of each"
     for given, said in (
-        (("--batch", "gone"), "no run can be replayed"),
-        (("--draft-length", str(length + 1)), f"has no run of '{length + 1}'; its draft lengths: {length}"),
-        (("--pool", "poket"), "has no run of 'poket'; its pools: pocket"),
+        (("--batch", "gone"), "is of the batch 'gone'"),
+        (("--draft-length", str(length + 1)), f"has the draft length '{length + 1}'; draft lengths there: {length}"),
+        (("--pool", "poket"), "has the pool 'poket'; pools there: pocket"),
     ):
         assert main(["advise", "--db", str(bench_db), *given]) == 2
         assert said in capsys.readouterr().err
@@ -77,6 +77,7 @@ def test_bad_input(bench_db, tmp_path, capsys):
         (["advise", "--db", str(tmp_path / "none.db")], "there is no database"),
         (["advise", str(tmp_path / "none.json")], "cannot be read"),
         (["advise", *asked, "--newest", "0"], "--newest"),
+        (["advise", "report.json", "--tasks", "math"], "a report is compared whole"),
         (["advise", *asked, "--policies", "nonsense"], "unknown policy"),
         (["advise", *asked, "--suite", "none"], "by a policy with drafters that match the filters"),
     ):

@@ -1,6 +1,7 @@
 """``bench``: its table, its report, its history; what is said of what went wrong."""
 
 import json
+import re
 import sqlite3
 from datetime import UTC, datetime, timedelta
 
@@ -34,8 +35,15 @@ def test_bench_writes_report_and_history(pool_card, suite, tmp_path, capsys):
     assert set(policies) == {"autoregressive", "ucb:reward=be,beta=0.1", "fixed:near"}
     assert all(p["lossless"] is True and p["prompts"] == 2 and p["tokens"] > 0 for p in policies.values())
     assert policies["autoregressive"]["speedup"] == 1.0
-    assert "fixed:near" in capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert "fixed:near" in out
     rows = recorded(db)
+    (batch,) = set(rows["batch_id"])
+    assert f"recorded as batch {batch}: advise --db {db} --batch {batch}" in err
+    assert main([*arguments, "--temperature", "1"]) == 0
+    assert re.search(r"recorded as batch \w+$", capsys.readouterr().err, re.MULTILINE), (
+        "of sampled runs there is no advice"
+    )
     assert len(rows) == 12 and set(rows["policy"]) == set(policies)
     assert set(zip(rows["source"], rows["suite"], rows["task"])) == {("bench", "suite", "letters")}
 

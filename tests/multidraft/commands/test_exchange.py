@@ -50,14 +50,20 @@ def test_a_refused_import_leaves_no_empty_history(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["export", "aiperf.zip", "{}/runs.zip", "--policies", "exp3"], "no run of 'exp3'; its policies: hedge, ucb"),
-        (["export", "aiperf.zip", "{}/runs.zip", "--sources", "vllm"], "no run of 'vllm'; its sources: "),
-        (["export", "aiperf.zip", "{}/runs.zip", "--hardware", "another"], "no run of 'another'"),
-        (["export", "csv", "{}/runs.csv", "--tasks", "none"], "no run of 'none'; its tasks: "),
-        (["export", "csv", "{}/runs.csv", "--pool", "poket"], "no run of 'poket'; its pools: "),
+        (
+            ["export", "aiperf.zip", "{}/runs.zip", "--policies", "exp3"],
+            "has the policy 'exp3'; policies there: hedge, ucb",
+        ),
+        (["export", "aiperf.zip", "{}/runs.zip", "--sources", "vllm"], "has the source 'vllm'; sources there: "),
+        (
+            ["export", "aiperf.zip", "{}/runs.zip", "--hardware", "another"],
+            "has the hardware 'another'; hardware there: ",
+        ),
+        (["export", "csv", "{}/runs.csv", "--tasks", "none"], "has the task 'none'; tasks there: "),
+        (["export", "csv", "{}/runs.csv", "--pool", "poket"], "has the pool 'poket'; pools there: "),
         (["export", "csv", "{}/runs.csv", "--pool", "none/card.yaml"], "no pool card"),
-        (["export", "csv", "{}/runs.csv", "--draft-length", "99"], "no run of '99'; its draft lengths: "),
-        (["export", "csv", "{}/runs.csv", "--batch", "gone"], "nothing to export"),
+        (["export", "csv", "{}/runs.csv", "--draft-length", "99"], "has the draft length '99'; draft lengths there: "),
+        (["export", "csv", "{}/runs.csv", "--batch", "gone"], "is of the batch 'gone'"),
         (["export", "csv", "{}/none/runs.csv"], "cannot be written"),
         (["import", "{}/none.jsonl"], "cannot be read"),
     ],

@@ -88,16 +88,25 @@ def test_replay_of_one_run_as_a_table(history, capsys):
         and "| rate-hedge ≈ |" in out
         and "≈ This policy decides by time or by the previous query" in out
     )
-    assert main(["replay", "--db", str(db), "--run", "999"]) == 2
-    assert "run 999 cannot be replayed" in capsys.readouterr().err
+    for given, said in (
+        (["999"], "run 999 cannot be replayed"),
+        ([str(run), "--policies", "ucb", "--tasks", "none"], "has the task 'none'"),
+    ):
+        assert main(["replay", "--db", str(db), "--run", *given]) == 2
+        assert said in capsys.readouterr().err
 
 
-def test_replay_is_of_one_pool_on_one_machine(history, tmp_path, capsys):
+def test_replay_is_of_one_pool_on_one_machine(history, tmp_path, capsys, monkeypatch):
     """The figures of several would be of none; the newest by default."""
     db = shutil.copy(history[0], tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").mkdir()  # the name of a pool is none of a folder
     with sqlite3.connect(db) as connection:
         newest = "prompt_hash = (SELECT prompt_hash FROM runs ORDER BY id DESC LIMIT 1)"
         connection.execute(f"UPDATE runs SET pool = 'other', card_hash = 'other' WHERE {newest}")
+        (run,) = connection.execute("SELECT max(id) FROM runs").fetchone()
+    assert main(["replay", "--db", db, "--run", str(run), "--pool", "tiny"]) == 2
+    assert f"run {run} is not among the runs that the other filters choose" in capsys.readouterr().err
     for given, texts, left in (([], 1, 2), (["--pool", "other"], 1, 0), (["--pool", "tiny"], 2, 0)):
         assert main(["replay", "--db", db, "--policies", "ucb", "--json", *given]) == 0
         out, err = capsys.readouterr()
