@@ -33,8 +33,8 @@ def run(options: argparse.Namespace) -> int:
     made_on, drafters = runs[0].run.conditions, runs[0].drafters
     if left := len(written) - len(runs):
         warn(
-            f"these are the texts of {made_on.pool} on {made_on.hardware}; {count(left, 'text')} of other pools or "
-            "machines left out (choose with --pool)"
+            f"these are the texts of {made_on.pool} on {made_on.hardware}; left out: {count(left, 'text')} of other "
+            "pools or machines (choose with --pool or --batch)"
         )
     card = card_of(options, made_on.pool)
     route = route_of(card, drafters) if card else None
@@ -56,14 +56,11 @@ def run(options: argparse.Namespace) -> int:
         warn(f"recorded texts hold no block divergence, so {learn} from accepted tokens here (reward=be)")
     cold = 0 if route else sum(text.run.generation.prior is None for text in runs)
     if cold and (asking := [spec for spec in specs if start_of(spec) in ("router", "traffic")]):
-        why = (
-            "the card has other drafters than they, or no router"
-            if options.pool and card == options.pool
-            else ("give the path of their pool's card with --pool")
-        )
+        given = "the card has other drafters than they, or no router"
+        asked = "give the path of their pool's card with --pool"
         warn(
             f"{cold} of the {len(runs)} texts have no router, so policies that start from it ({', '.join(asking)}) "
-            f"start cold on them; {why}"
+            f"start cold on them; {given if options.pool and card == options.pool else asked}"
         )
     if options.json:
         found = {"runs": best.texts, "tokens": best.tokens, "best_fixed_tokens_per_second": best.tokens_per_second}

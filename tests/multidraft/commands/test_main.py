@@ -112,7 +112,7 @@ def test_replay_is_of_one_pool_on_one_machine(history, tmp_path, capsys, monkeyp
         out, err = capsys.readouterr()
         assert json.loads(out)["runs"] == texts
         assert (
-            f"texts of other on {describe('cpu')}; {left} texts of other pools or machines left out" in err
+            f"texts of other on {describe('cpu')}; left out: {left} texts of other pools or machines" in err
         ) == bool(left)
 
 
