@@ -57,6 +57,7 @@ def test_a_copied_link_restores_prompt_policy_and_settings(page: Page, address: 
 
     page.get_by_role("tab", name="Lab").click()
     expect(page).to_have_url(re.compile("tab=lab"))
+    page.wait_for_function("!location.search.includes('with_policy')")  # it changes in two steps
     assert not {"prompt", "with_policy", "with_pool", "seed"} & set(parse_qs(urlsplit(page.url).query)), page.url
 
 

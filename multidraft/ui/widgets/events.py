@@ -41,9 +41,11 @@ def changes(before: Updates, after: Updates) -> Updates:
 
 def forget_refusal(fields: Sequence[Any], status: gr.HTML, idle: str, event: str = "change") -> None:
     """As soon as one of ``fields`` has the ``event``, ``status`` says ``idle`` if it said why nothing was started
-    (``markup.refused_html``): the reason may be gone."""
+    (``markup.refused_html``): the reason may be gone. With ``"input"`` only what a visitor changes counts: the page
+    changes fields too, and on a slow machine after the refusal."""
+    names = {field: (event,) if hasattr(field, event) else ("upload", "clear") for field in fields}
     told = f"(said) => said?.includes('md-refused') ? {json.dumps(str(idle))} : said"
-    gr.on([getattr(field, event) for field in fields], None, status, status, js=told, **PRIVATE)
+    gr.on([getattr(field, name) for field in fields for name in names[field]], None, status, status, js=told, **PRIVATE)
 
 
 LONGEST_NUMBER = 100

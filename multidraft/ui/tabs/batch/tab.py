@@ -163,7 +163,7 @@ class Batch:
         file.clear(None, None, suite, js=f"() => {json.dumps(DEFAULT_SUITE)}", **PRIVATE)
         suite.input(None, None, file, js="() => null", **PRIVATE)
         self.buttons.start([self.buttons.run.click], self.start, form, self.status)
-        forget_refusal(form, self.status, _IDLE)
+        forget_refusal(form, self.status, _IDLE, "input")
         shown = [self.status, self.rows, self.detail, self.verdict, self.summary, *self.charts, *self.downloads]
         self.buttons.wire(page, form, self._form, self.show, self._gone, shown)
         self.rows.click(self.open, self.buttons.id, self.detail, **QUICK).then(None, js=_SHOW_PROMPT, **PRIVATE)
