@@ -157,8 +157,7 @@ class Batch:
         page.load(self.takes, form[:6], takes, **QUICK)
         policies.change(self.completed, policies, policies, **LAST)
         policies.change(self.explained, policies, explained, **LAST)
-        # One of the two is what runs, and only that is shown as chosen. The page sees to it at once: an answer of the
-        # server might come after a refusal and, as a change of the form, take that away.
+        # One of the two is what runs, and only that is shown as chosen; the page needs no server for it.
         file.upload(None, None, suite, js="() => null", **PRIVATE)
         file.clear(None, None, suite, js=f"() => {json.dumps(DEFAULT_SUITE)}", **PRIVATE)
         suite.input(None, None, file, js="() => null", **PRIVATE)
