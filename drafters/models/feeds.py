@@ -17,7 +17,7 @@ from drafters.models.drafting import DraftOptions, Likeliest, step_by_step
 from drafters.models.streams import answer
 
 CHUNK = 512
-"""Longer inputs are fed in pieces of so many tokens, which bounds the memory of scores and biases."""
+"""Longer inputs are fed in pieces of so many tokens at most, which bounds the memory of scores and biases."""
 
 
 class Feed(NamedTuple):
@@ -66,11 +66,11 @@ class Answer(NamedTuple):
     likeliest: Likeliest | None = None
 
 
-def pieces_of(begin: int, end: int, rows: int) -> Iterator[tuple[int, int, int]]:
-    """An input in pieces: where each begins and ends, and how many of its last tokens logits are wanted of, if they are
-    of the last ``rows`` of all."""
-    for piece in range(begin, end, CHUNK):
-        until = min(piece + CHUNK, end)
+def pieces_of(begin: int, end: int, rows: int, size: int = CHUNK) -> Iterator[tuple[int, int, int]]:
+    """An input in pieces of ``size``: where each begins and ends, and how many of its last tokens logits are wanted of,
+    if they are of the last ``rows`` of all."""
+    for piece in range(begin, end, size):
+        until = min(piece + size, end)
         yield piece, until, max(until - max(piece, end - rows), 1)  # no forward is without logits
 
 
@@ -155,7 +155,7 @@ class SlotDecoder:
         length = len(ids)
         self._check(start + length)
         rows = length if last is None or last > length else last
-        if length <= CHUNK or mask is not None:  # only what is causal can be cut
+        if mask is not None or length <= (most := self.most(start + length)):  # only what is causal can be cut
             feed = Feed(self._slot.number, ids, start, rows, positions, mask, capture)
             found: Answer = answer(self.runs, feed, length, prompt=rows < length)
             hidden = found.hidden
@@ -165,7 +165,7 @@ class SlotDecoder:
                 return found.logits if lend else found.logits.clone()
             return into.copy_(found.logits)
         pieces = []
-        for begin, end, wanted in pieces_of(0, length, rows):
+        for begin, end, wanted in pieces_of(0, length, rows, most):
             logits = self.forward(ids[begin:end], start + begin, last=wanted, capture=capture)
             pieces.append((logits, self.captured))
         self.captured = {layer: joined([hidden[layer] for _, hidden in pieces]) for layer in capture}
@@ -175,6 +175,10 @@ class SlotDecoder:
 
     def draft(self, ids: Sequence[int], start: int, options: DraftOptions) -> Draft:
         return step_by_step(self, ids, start, options)
+
+    def most(self, end: int) -> int:
+        """How many tokens are fed at once where ``end`` are cached afterwards."""
+        return CHUNK
 
     def keep(self, start: int, kept: Sequence[int]) -> None:
         self.runs.keep(self._slot.number, start, kept)

@@ -118,7 +118,7 @@ class Graph:
         return parts
 
     def attention(self, parts: Sequence[str], layer: int, heads: int, kv_heads: int, bias: str) -> str:
-        """Attention over a cache that is written in place, with rotary positions.
+        """Attention over a cache that is written in place, with rotary positions (:func:`rotation`).
 
         Args:
             parts: queries, keys and values ``(B, L, …)``; empty where the first holds all.
@@ -134,6 +134,7 @@ class Graph:
             num_heads=heads,
             kv_num_heads=kv_heads,
             do_rotary=1,
+            scale=1.0,
         )
         return attended
 
@@ -198,6 +199,16 @@ def attention_inputs(head_size: int, biases: Sequence[tuple[str, Shape]]) -> lis
         *(value(name, np.float32, ["room", head_size // 2]) for name in ("cos", "sin")),
         *(value(name, np.float32, shape) for name, shape in biases),
     ]
+
+
+def rotation(cos: torch.Tensor, sin: torch.Tensor) -> dict[str, np.ndarray]:
+    """The inputs ``cos`` and ``sin`` of :meth:`Graph.attention`, from those of each position ``(room, head size / 2)``.
+
+    They hold the factor of scores as well, its root for queries and for keys: a single token's product with the keys is
+    taken where these lie in memory if it has no factor, else of a packed copy.
+    """
+    scale = (2 * cos.shape[1]) ** -0.25
+    return {"cos": (cos * scale).contiguous().numpy(), "sin": (sin * scale).contiguous().numpy()}
 
 
 def caches(layers: int, kv_heads: int, head_size: int) -> tuple[list[ValueInfoProto], list[ValueInfoProto]]:

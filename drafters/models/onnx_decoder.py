@@ -21,6 +21,10 @@ def unsupported(model: PreTrainedModel, dtype: torch.dtype, device: str) -> str 
     return elsewhere(dtype, device) or no_graph(model)
 
 
+SCORES, LEAST = 2**20, 64
+"""Attention scores of one head that are held at a time, where that leaves as many tokens to be fed at once."""
+
+
 class OnnxDecoder(SlotDecoder):
     """One text under one model, on the CPU in float32; see :class:`~drafters.models.decoder.Decoder`.
 
@@ -38,10 +42,14 @@ class OnnxDecoder(SlotDecoder):
     def draft(self, ids: Sequence[int], start: int, options: DraftOptions) -> Draft:
         """As of :class:`~drafters.models.decoder.Decoder`. Texts decoded at once share the forwards of each token."""
         padded = options.vocab_size < self.vocab_size  # by rows that may be the largest, and are no tokens
-        if not options.params.greedy or padded or texts_at_once() > 1 or len(ids) > CHUNK:
+        if not options.params.greedy or padded or texts_at_once() > 1 or len(ids) > self.most(start + len(ids)):
             return super().draft(ids, start, options)
         self._check(start + len(ids) + options.length - 1)
         return self.runs.draft(self._slot.number, ids, start, options)
+
+    def most(self, end: int) -> int:
+        """As of :class:`~drafters.models.feeds.SlotDecoder`."""
+        return max(min(CHUNK, SCORES // end), LEAST)
 
 
 class OnnxGroup:

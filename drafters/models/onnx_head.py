@@ -13,7 +13,7 @@ import torch
 
 from drafters.checkpoints.eagle import HeadShape
 from drafters.models.drafting import Likeliest
-from drafters.models.graph import unsupported_heads
+from drafters.models.graph import rotation, unsupported_heads
 from drafters.models.head_graph import FuseGraph, HeadGraph, HeadWeights
 from drafters.models.onnx_session import HELD_TOKENS, Array, Held, bind, elsewhere, run_options, session_of
 
@@ -80,7 +80,7 @@ class OnnxHead:
             for layer, cache in enumerate(caches)
             for part, half in zip(("key", "value"), cache.chunk(2, dim=1), strict=True)
         }
-        self._rotation = {"cos": cos.contiguous().numpy(), "sin": sin.contiguous().numpy()}
+        self._rotation = rotation(cos, sin)
         self._buffers = Held()
 
     def read(

@@ -17,6 +17,7 @@ from drafters.models.decoder_graph import DecoderGraph
 from drafters.models.drafting import DraftOptions, Likeliest, aligned
 from drafters.models.families import sliding_window_of
 from drafters.models.feeds import Answer, Feed, Slots
+from drafters.models.graph import rotation
 from drafters.models.onnx_session import HELD_TOKENS, Array, Held, bind, run_options, session_of, shared_threads
 from drafters.models.pages import Pages
 from drafters.sampling import probabilities
@@ -65,6 +66,7 @@ class OnnxModel:
         self._pages = Pages((2 * self.config.num_hidden_layers, 0, kv_heads, 0, size))
         """Keys and values by turns, ``(2 layers, slots, kv heads, room, head size)``."""
         self._slots = Slots()
+        self._rotation: dict[str, np.ndarray] = {}
         self._written: dict[int, int] = {}
         """How many positions have been written of each slot that is taken."""
 
@@ -166,13 +168,13 @@ class OnnxModel:
         kv_heads, size = self._pages.shape[2::2]
         pages = Pages((len(self._cache), slots, kv_heads, grown, size))
         rotary = self.model.model.rotary_emb(pages.array[0], torch.arange(grown)[None])
-        rotation = [part[0, :, : size // 2].contiguous().numpy() for part in rotary]
         written = [(slot, min(end, room)) for slot, end in self._written.copy().items() if slot < had]
         for layer, before in zip(pages.array, self._cache, strict=True):
             for slot, end in written:  # what was never written shall take up no memory here either
                 layer[slot, :, :end] = before[slot, :, :end]
             self._pages.forget(before)  # or for a moment there would be twice as much
-        self._pages, self._rotation, self._buffers = pages, rotation, Held()
+        self._rotation = rotation(*(part[0, :, : size // 2] for part in rotary))
+        self._pages, self._buffers = pages, Held()
 
     def _fill_one(self, feed: Feed) -> _Buffers:
         """The inputs and outputs of a forward of one text, the inputs filled in."""
@@ -233,7 +235,7 @@ class OnnxModel:
         room = self._pages.shape[3]
         slots = self._cache[:, first : first + texts]
         caches = {f"{('key', 'value')[i % 2]}_{i // 2}": cache for i, cache in enumerate(slots)}
-        inputs = {
+        inputs: dict[str, np.ndarray] = {
             "ids": np.zeros(tokens, np.int64),
             "pad": np.zeros((texts, longest), np.int64),
             "unpad": np.zeros((tokens, 2), np.int64),
@@ -242,7 +244,7 @@ class OnnxModel:
             "fed": np.full(texts, tokens, np.int32),
             "rows": np.arange(tokens - rows, tokens),
             "total": np.array(room, np.int32),
-            **dict(zip(("cos", "sin"), self._rotation, strict=True)),
+            **self._rotation,
         }
         if texts == 1:
             inputs["pad"][0] = inputs["unpad"][:, 1] = np.arange(tokens)

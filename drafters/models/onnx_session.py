@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import cache
 from typing import Generic, Protocol, TypeVar
@@ -13,6 +14,10 @@ from onnx import ModelProto
 
 HELD_TOKENS, HELD_BUFFERS = 32, 24
 """Buffers are held for the next time for inputs of up to so many tokens; so many of them, those used last."""
+
+NO_TILES = "ORT_GQA_DISABLE_FLASH_ATTENTION"
+"""Tells ONNX Runtime to compute attention scores whole instead of in tiles, as sessions are made: of prompts up to some
+thousand tokens, which would take up to twice as long, and of single tokens."""
 
 threads: int | None = None
 """How many threads the sessions have, where that is set before the first model is made."""
@@ -51,6 +56,7 @@ def session_of(graph: Built) -> onnxruntime.InferenceSession:
     """A session that reads the weights of ``graph`` where they are, which therefore has to live as long; packed copies
     of the matrices are made here, so later changes of the weights have no effect."""
     shared_threads()
+    os.environ.setdefault(NO_TILES, "1")
     options = onnxruntime.SessionOptions()
     options.use_per_session_threads = False
     options.log_severity_level = 3
