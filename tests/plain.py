@@ -20,6 +20,7 @@ from transformers import (
 from drafters.draft import Draft
 from drafters.models.feeds import Feed
 from drafters.models.target import tree_mask
+from drafters.models.token_map import ConfinedHead
 from drafters.models.torch_decoder import TorchDecoder
 from tests import tiny
 
@@ -50,6 +51,7 @@ SHAPES = {
 
 MODELS = {
     "llama": (LlamaConfig, LlamaForCausalLM, {}),
+    "llama with a token map": (LlamaConfig, LlamaForCausalLM, {"tie_word_embeddings": True}),
     "llama with biases": (LlamaConfig, LlamaForCausalLM, {"attention_bias": True, "mlp_bias": True}),
     "mistral": (MistralConfig, MistralForCausalLM, {"sliding_window": None}),
     "sliding mistral": (MistralConfig, MistralForCausalLM, {"sliding_window": 5}),
@@ -87,6 +89,8 @@ def made(name: str, seed: int = 0, layers: int = 3) -> PreTrainedModel:
     with torch.no_grad():  # biases and norms too
         for parameter in model.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
+    if "token map" in name:
+        model.lm_head = ConfinedHead(model.lm_head, [(seed + 5 * place) % VOCAB for place in range(40)])
     return model
 
 

@@ -32,8 +32,9 @@ from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, Confidence, Footprint, ModelEntry, SizeContext, register
 from drafters.models.decoder import Decoder, Group, cached_positions, decoder_for, group_of, groups_with, runtime_of
 from drafters.models.drafting import DraftOptions, aligned
-from drafters.models.int8 import COPIES, int8_bytes, products_of
+from drafters.models.int8 import int8_bytes, packed_bytes, products_of
 from drafters.models.teacher_forcing import Judged, follow, judge
+from drafters.models.token_map import confine
 from drafters.models.window import Window
 from drafters.retrieval.datastore import tokenizer_fingerprint
 from drafters.sampling import SamplingParams, likeliest
@@ -209,17 +210,22 @@ def make_lm_drafters(
     return [drafters[name] for name in models]
 
 
-def footprint_of(source: Source, context: SizeContext, window: int | None = None) -> Footprint:
-    """Memory of a language model that drafts, and reads at most ``window`` tokens of a context."""
+def footprint_of(
+    source: Source, context: SizeContext, window: int | None = None, token_map: str | None = None
+) -> Footprint:
+    """Memory of a language model that drafts, the tokens of ``token_map`` if there is one, and reads at most ``window``
+    tokens of a context."""
     itemsize = context.dtype.itemsize
     model = skeleton(*config_of(source, context.card))
+    if token_map:
+        model = copy.deepcopy(model)
+        confine(model, context.card.parent / token_map)
     read = min(window or context.tokens, window_of(model) or context.tokens, context.tokens)
     runtime = runtime_of(model, context.dtype, context.device)
-    if runtime == "onnx" and source.quantization == "int8":
-        weights = weight_bytes(model, itemsize) + int8_bytes(*products_of(model), COPIES)
+    if runtime == "onnx" and source.quantization != "nf4":
+        weights = weight_bytes(model, itemsize) + packed_bytes(model, source.quantization == "int8")
     else:
-        copies = 2 if runtime == "onnx" and not source.quantization else 1
-        weights = copies * weight_bytes(model, itemsize, source.quantization)
+        weights = weight_bytes(model, itemsize, source.quantization)
     cached = cached_positions(runtime, min(context.tokens, read + context.draft_length), window_of(model))
     cache = itemsize * cache_numbers(text_config(model)) * cached
     return Footprint(model.num_parameters(), weights, cache, prefill_bytes(model, read, itemsize))
@@ -239,6 +245,7 @@ class LMEntry(ModelEntry):
     kind: Literal["lm"]
     quantization: Quantization | None = Field(None, description="nf4 (4 bits per weight) or int8; by default none")
     window: int | None = Field(None, ge=2, description="most tokens of a context it reads; longer ones slide by")
+    token_map: str | None = Field(None, description="the path of a list of token ids, the only ones that it drafts")
     sinks: int = Field(4, ge=0, description="first tokens of the context that a sliding window always reads")
     confidence: Confidence = 0.0
 
@@ -256,8 +263,12 @@ class LMEntry(ModelEntry):
     def source_files(self) -> Sequence[str]:
         return MODEL_FILES
 
+    @property
+    def local_paths(self) -> list[str]:
+        return [*super().local_paths, *([self.token_map] if self.token_map else [])]
+
     def footprint(self, context: SizeContext) -> Footprint:
-        return footprint_of(self.source, context, self.window)
+        return footprint_of(self.source, context, self.window, self.token_map)
 
     def build(self, context: BuildContext) -> Drafter:
         return self.build_all([self], context)[0]
@@ -300,6 +311,8 @@ class LMEntry(ModelEntry):
         if int8:
             source = source.model_copy(update={"quantization": None})
         model = load_model(source, context.card, context.model.dtype, device, who)
+        if self.token_map:
+            confine(model, context.card.parent / self.token_map)
         if int8 and runtime_of(model, model.dtype, device) != "onnx":
             raise PoolError(f"{who}: the weights in its files are quantised already; remove quantization from the card")
         positions = window_of(model)

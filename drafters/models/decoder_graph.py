@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from drafters.checkpoints.model_sizes import head_size_of
 from drafters.models.families import joined, not_plain, sliding_layers
 from drafters.models.graph import Graph, Linear, attention_inputs, caches, unsupported_heads, value
+from drafters.models.token_map import ConfinedHead, outputs_of
 
 MAX_PARAMETERS = 500_000_000
 """Beyond, fused kernels gain little and a second, packed copy of the weights costs a lot."""
@@ -41,7 +42,8 @@ class DecoderGraph(Graph):
     Inputs: ``ids``, int64 (T,); ``pad``, int64 (B, L), which of the T tokens stand where, and ``unpad``, int64 (T, 2),
     where each of them stands; ``rows``, int64 (R,), tokens that logits are wanted of; those of
     :func:`~drafters.models.graph.attention_inputs` with ``bias``, and ``sliding`` for layers with a sliding window,
-    (B or 1, 1, L, room); and the caches. Outputs: ``logits`` (R, V); of each row the most probable token, ``tokens``,
+    (B or 1, 1, L, room); and the caches. Outputs: ``logits`` (R, V or the tokens of a
+    :class:`~drafters.models.token_map.ConfinedHead`); of each row the most probable token, ``tokens``,
     int64 (R,), and its log-probability, ``chances``, float (R,), which is not finite where a logit is not; and
     ``hidden_i`` (T, hidden) of the captured layers.
 
@@ -54,6 +56,7 @@ class DecoderGraph(Graph):
         proto: the graph.
         weights: parameters of the model where they need not be joined or rounded.
         biases: names of the inputs that are added to attention scores.
+        outputs: how many logits a token has.
     """
 
     def __init__(self, model: PreTrainedModel, capture: Sequence[int] = (), int8: bool = False):
@@ -81,7 +84,9 @@ class DecoderGraph(Graph):
             x = self.gated(normed, _linear(mlp.gate_proj), _linear(mlp.up_proj), _linear(mlp.down_proj))
         normed, _ = self._norm(x, skip, body.norm)
         self._hidden[len(body.layers)] = normed
-        self.choose(self.linear(self.op("Gather", normed, "rows"), *_linear(model.lm_head), into="logits"))
+        self.outputs, head, confined = outputs_of(model), model.lm_head, isinstance(model.lm_head, ConfinedHead)
+        head, tokens = (head.rows, head.tokens) if confined else (head, None)
+        self.choose(self.linear(self.op("Gather", normed, "rows"), *_linear(head), into="logits"), tokens)
 
     def _attention(self, x: str, layer: Any, index: int, bias: str) -> str:
         heads, kv_heads = int(self.config.num_attention_heads), int(self.config.num_key_value_heads)
@@ -106,7 +111,7 @@ class DecoderGraph(Graph):
             *attention_inputs(size, [(name, [f"{name} B", 1, "L", "room"]) for name in self.biases]),
             *cached,
         ]
-        outputs = [value("logits", np.float32, ["R", int(config.vocab_size)])]
+        outputs = [value("logits", np.float32, ["R", self.outputs])]
         outputs += [value("tokens", np.int64, ["R"]), value("chances", np.float32, ["R"]), *becoming]
         for layer in self.capture:
             self.ops("Identity", [self._hidden[layer]], outputs=[f"hidden_{layer}"])

@@ -20,6 +20,7 @@ from drafters.models.feeds import Answer, Feed, Slots
 from drafters.models.graph import rotation
 from drafters.models.onnx_session import HELD_TOKENS, Array, Held, bind, run_options, session_of, shared_threads
 from drafters.models.pages import Pages
+from drafters.models.token_map import ConfinedHead, spread
 from drafters.sampling import probabilities
 
 ROOM, SLOTS = 512, 16
@@ -59,6 +60,7 @@ class OnnxModel:
         self.vocab_size, self.parameter_count = int(self.config.vocab_size), model.num_parameters()
         self.window = int(self.config.max_position_embeddings)
         self._sliding = sliding_window_of(self.config)
+        self._tokens = model.lm_head.tokens if isinstance(model.lm_head, ConfinedHead) else None
         self._session: onnxruntime.InferenceSession | None = None
         self._captured = set[int]()
         self._buffers = Held[_Buffers]()
@@ -90,6 +92,20 @@ class OnnxModel:
 
     def run(self, feeds: Sequence[Feed]) -> list[Answer]:
         """One forward of several texts, each in a slot of its own."""
+        buffers = self._run(feeds)
+        logits = self._whole(buffers.logits)
+        if len(feeds) == 1:
+            return [Answer(logits, buffers.hidden, buffers.likeliest)]
+        answers, token, row = [], 0, 0
+        for feed in feeds:
+            own = slice(token, token := token + len(feed.ids))
+            hidden = {layer: states[own] for layer, states in buffers.hidden.items()}
+            rows = slice(row, row := row + feed.last)
+            tokens, chances = buffers.likeliest
+            answers.append(Answer(logits[rows], hidden, (tokens[rows], chances[rows])))
+        return answers
+
+    def _run(self, feeds: Sequence[Feed]) -> _Buffers:
         session = self._session
         if session is None or any(feed.capture and not set(feed.capture) <= self._captured for feed in feeds):
             session = self._load({layer for feed in feeds for layer in feed.capture})
@@ -102,16 +118,10 @@ class OnnxModel:
             self._make_room(slots, positions + longest)
         buffers = self._fill_one(feeds[0]) if len(feeds) == 1 else self._fill(feeds)
         session.run_with_iobinding(buffers.binding, run_options(longest))
-        if len(feeds) == 1:
-            return [Answer(buffers.logits, buffers.hidden, buffers.likeliest)]
-        answers, token, row = [], 0, 0
-        for feed in feeds:
-            own = slice(token, token := token + len(feed.ids))
-            hidden = {layer: states[own] for layer, states in buffers.hidden.items()}
-            rows = slice(row, row := row + feed.last)
-            tokens, chances = buffers.likeliest
-            answers.append(Answer(buffers.logits[rows], hidden, (tokens[rows], chances[rows])))
-        return answers
+        return buffers
+
+    def _whole(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits if self._tokens is None else spread(logits, self._tokens, self.vocab_size)
 
     def draft(self, slot: int, ids: Sequence[int], start: int, options: DraftOptions) -> Draft:
         """A greedy draft of one text; see :meth:`~drafters.models.decoder.Decoder.draft`.
@@ -119,12 +129,12 @@ class OnnxModel:
         Weights push what Python needs out of the processor's caches, so that a line of it may take as long as an
         operation of the model: between forwards there are as few as can be.
         """
-        first = self.run([Feed(slot, ids, start, 1)])[0]
+        first = self._run([Feed(slot, ids, start, 1)])
         end, length, doubts = start + len(ids), options.length, options.log_confidence > -math.inf
         if end + length > self._pages.shape[3]:
             self._make_room(slot + 1, end + length)
         buffers = self._held(slot, 1, 1, 1, 1, False)
-        assert self._session is not None and first.likeliest is not None
+        assert self._session is not None
         run, binding, inputs = self._session.run_with_iobinding, buffers.binding, buffers.inputs
         scores, (best, chances) = first.logits, first.likeliest
         tokens, rows, sure = list[int](), list[torch.Tensor](), 0.0
@@ -143,7 +153,7 @@ class OnnxModel:
             run(binding)
             scores, (best, chances), end = buffers.logits, buffers.likeliest, end + 1
         self._written[slot] = max(self._written.get(slot, 0), end)
-        q = aligned(torch.cat(rows), options.vocab_size) if rows else None
+        q = aligned(self._whole(torch.cat(rows)), options.vocab_size) if rows else None
         return Draft.chain(tokens, None if q is None else probabilities(q, options.params))
 
     def keep(self, slot: int, start: int, kept: Sequence[int]) -> None:
@@ -251,7 +261,7 @@ class OnnxModel:
         for name in self._graph.biases:
             alike = name == "bias" and not masked
             inputs[name] = np.zeros((1 if alike else texts, 1, longest, room), np.float32)
-        logits, size = torch.empty(rows, self.vocab_size), int(self.config.hidden_size)
+        logits, size = torch.empty(rows, self._graph.outputs), int(self.config.hidden_size)
         likeliest: Likeliest = np.empty(rows, np.int64), np.empty(rows, np.float32)
         hidden = {layer: np.empty((tokens, size), np.float32) for layer in self._graph.capture}
         outputs: dict[str, Array] = {"logits": logits, **dict(zip(("tokens", "chances"), likeliest, strict=True))}

@@ -14,6 +14,7 @@ from drafters.models.drafting import DraftOptions
 from drafters.models.families import not_plain
 from drafters.models.feeds import Answer, DraftFeed, Feed, Slot, SlotDecoder, pieces_of
 from drafters.models.streams import answer
+from drafters.models.token_map import outputs_of
 from drafters.models.torch_drafts import Drafts
 from drafters.models.torch_model import SPARE, TorchModel
 
@@ -33,9 +34,13 @@ def unsupported(model: PreTrainedModel, dtype: torch.dtype, device: str) -> str 
         return None
     if not device.startswith("cuda"):
         return "quantised weights on a CPU"
-    layers = (module for name, module in model.named_modules() if name.endswith(("_proj", "lm_head")))
+    layers = (module for name, module in model.named_modules() if name.endswith(("_proj", "lm_head", "lm_head.rows")))
     kinds = {type(module).__name__ for module in layers}
-    return None if kinds <= {"Linear", *QUANTISED} else f"weights quantised otherwise: {', '.join(sorted(kinds))}"
+    return (
+        None
+        if kinds <= {"Linear", "ConfinedHead", *QUANTISED}
+        else f"weights quantised otherwise: {', '.join(sorted(kinds))}"
+    )
 
 
 def differs(model: PreTrainedModel, other: PreTrainedModel) -> str | None:
@@ -52,6 +57,8 @@ def differs(model: PreTrainedModel, other: PreTrainedModel) -> str | None:
         mine, others = getattr(model.config, name, None), getattr(other.config, name, None)
         if mine != others:
             return f"{name} differs: {mine} and {others}"
+    if outputs_of(model) != outputs_of(other):
+        return f"tokens that they put out differ: {outputs_of(model):,} and {outputs_of(other):,}"
     return None
 
 

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 from drafters.checkpoints.model_sizes import head_size_of
 from drafters.models.attention import RMSNorm
 from drafters.models.families import become_views, joined, sliding_layers, sliding_window_of
+from drafters.models.token_map import ConfinedHead, spread
 
 
 class Product(Protocol):
@@ -62,6 +63,21 @@ class Modules:
         parts = [module(x) for module in self._modules]
         y = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
         return y if residual is None else residual + y
+
+
+class Spread:
+    """As of :class:`Product`: output layers of some tokens, whose ids are ``(N, outputs)``, as those of all."""
+
+    def __init__(self, rows: Product, tokens: torch.Tensor, vocab_size: int):
+        self._rows, self._tokens, self._vocab_size = rows, tokens, vocab_size
+
+    def of(self, model: int) -> Spread:
+        return Spread(self._rows.of(model), self._tokens[model : model + 1], self._vocab_size)
+
+    def __call__(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
+        y = self._rows(x)
+        y = spread(y, self._tokens[0] if y.ndim == 2 else self._tokens[:, None], self._vocab_size)
+        return y if residual is None else y + residual
 
 
 @dataclass(frozen=True)
@@ -152,7 +168,13 @@ def weights_of(models: Sequence[PreTrainedModel]) -> Weights:
         if hasattr(attention[0], "q_norm"):
             each = [[a.q_norm.weight] * heads + [a.k_norm.weight] * kv_heads for a in attention]
             head_norms.append(torch.stack([torch.stack(rows) for rows in each])[:, :, None].detach())
-    head, embedding = product("lm_head"), _stacked([[model.get_input_embeddings()] for model in models], "weight")
+    heads_of = [model.lm_head for model in models]
+    head: Product
+    if isinstance(heads_of[0], ConfinedHead):
+        head = Spread(product("lm_head.rows"), torch.stack([each.tokens for each in heads_of]), heads_of[0].vocab_size)
+    else:
+        head = product("lm_head")
+    embedding = _stacked([[model.get_input_embeddings()] for model in models], "weight")
     if config.tie_word_embeddings and isinstance(head, Matrices):
         head = Matrices(embedding, head.bias)
     return Weights(

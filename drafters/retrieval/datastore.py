@@ -11,6 +11,7 @@ import os
 import struct
 import time
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -193,16 +194,11 @@ def build_datastore(out: Path, inputs: Sequence[Path], tokenizer: PreTrainedToke
     chunks: list[np.ndarray] = []
     texts = size = 0
     try:
-        total = sum(path.stat().st_size for path in inputs)
-        with tqdm(total=total, unit="B", unit_scale=True, desc="tokenising", disable=None) as bar:
-            for batch in _batches(inputs):
-                contents = [piece.text for piece in batch]
-                rows = tokenizer(contents, add_special_tokens=False, return_attention_mask=False, verbose=False)
-                ids = [[*row, *[END] * piece.ends] for piece, row in zip(batch, rows["input_ids"], strict=True)]
-                chunks.append(np.array(list(chain.from_iterable(ids)), dtype=np.uint32))
-                texts += sum(piece.ends for piece in batch)
-                size += (read := sum(piece.size for piece in batch))
-                bar.update(read)
+        for batch, rows in _tokenised(inputs, tokenizer):
+            ids = [[*row, *[END] * piece.ends] for piece, row in zip(batch, rows, strict=True)]
+            chunks.append(np.array(list(chain.from_iterable(ids)), dtype=np.uint32))
+            texts += sum(piece.ends for piece in batch)
+            size += sum(piece.size for piece in batch)
         tokens = np.concatenate([*chunks, np.empty(0, np.uint32)])
         if len(tokens) == texts:  # the ends of empty texts only
             raise UserError(f"there is no text in {', '.join(map(str, inputs))}")
@@ -213,6 +209,39 @@ def build_datastore(out: Path, inputs: Sequence[Path], tokenizer: PreTrainedToke
     except OSError as error:
         raise UserError(f"cannot read or write {error.filename or out}: {error.strerror or error}") from None
     return Built(texts, size, len(tokens), done - started, time.perf_counter() - done)
+
+
+def count_tokens(inputs: Sequence[Path], tokenizer: PreTrainedTokenizerBase) -> Counter[int]:
+    """How often each token stands in texts, read as by :func:`build_datastore`; the end token once for each text.
+
+    Raises:
+        UserError: a file that cannot be read, or no text.
+    """
+    counts, texts = Counter[int](), 0
+    try:
+        for batch, rows in _tokenised(inputs, tokenizer):
+            counts.update(chain.from_iterable(rows))
+            texts += sum(piece.ends for piece in batch)
+    except OSError as error:
+        raise UserError(f"cannot read {error.filename}: {error.strerror or error}") from None
+    if not counts:
+        raise UserError(f"there is no text in {', '.join(map(str, inputs))}")
+    if tokenizer.eos_token_id is not None:
+        counts[tokenizer.eos_token_id] += texts
+    return counts
+
+
+def _tokenised(
+    inputs: Sequence[Path], tokenizer: PreTrainedTokenizerBase
+) -> Iterator[tuple[list[_Piece], list[list[int]]]]:
+    """Pieces of texts and the tokens of each, with a progress bar on standard error."""
+    total = sum(path.stat().st_size for path in inputs)
+    with tqdm(total=total, unit="B", unit_scale=True, desc="tokenising", disable=None) as bar:
+        for batch in _batches(inputs):
+            contents = [piece.text for piece in batch]
+            rows = tokenizer(contents, add_special_tokens=False, return_attention_mask=False, verbose=False)
+            yield batch, rows["input_ids"]
+            bar.update(sum(piece.size for piece in batch))
 
 
 class _Piece(NamedTuple):

@@ -26,6 +26,7 @@ from drafters.base import common_prefix
 from drafters.errors import UserError
 from drafters.kinds.lm import LMDrafter
 from drafters.models.onnx_decoder import OnnxDecoder
+from drafters.models.token_map import ConfinedHead
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.bench.inspect import accepted_by_task
@@ -250,7 +251,7 @@ def write_gguf(model: PreTrainedModel, file: Path) -> None:
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, int(config.num_hidden_layers))
     for name, tensor in model.state_dict().items():
-        if name == "lm_head.weight" and config.tie_word_embeddings:
+        if name.startswith("lm_head.") and config.tie_word_embeddings:  # of a drafter with a token map, too: all tokens
             continue
         array = tensor.detach().float().numpy()
         for part, count in (("q_proj", heads), ("k_proj", kv_heads)):
@@ -273,6 +274,7 @@ def _as_gguf(model: PreTrainedModel) -> bool:
     """Whether :func:`write_gguf` knows all that the model computes."""
     config = model.config
     plain = isinstance(model, LlamaForCausalLM) and not (config.attention_bias or config.mlp_bias)
+    plain = plain and (config.tie_word_embeddings or not isinstance(model.lm_head, ConfinedHead))
     return plain and config.rope_parameters.get("rope_type", "default") == "default"
 
 

@@ -1,8 +1,8 @@
 """Retrain the pocket pool: ``python -m multidraft.training.pocket all --minutes 240``, or one stage of it.
 
-Stages: tokenizer, target, answers (the target's own, to distil from), drafters, heads (EAGLE-3), medusa, datastore (of
-answers), router, score (the target on held-out prompts, by exact check), suite (the bundled held-out prompts). Target,
-drafters and heads resume from their checkpoints.
+Stages: tokenizer, target, answers (the target's own, to distil from), drafters, maps (of the tokens that they draft),
+heads (EAGLE-3), medusa, datastore (of answers), router, score (the target on held-out prompts, by exact check), suite
+(the bundled held-out prompts). Target, drafters and heads resume from their checkpoints.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ STAGES = {
     "target": 0.6,
     "answers": 0.1,
     "drafters": 0.18,
+    "maps": 0.0,
     "heads": 0.1,
     "medusa": 0.02,
     "datastore": 0.0,
@@ -69,6 +70,7 @@ HEAD_SPECIALISTS, GENERAL_HEAD_SHARE = ("json", "math"), 0.5
 SUITE_PROMPTS_PER_FAMILY, COPYING = 10, 30
 SUITES = Path(__file__).parents[2] / "bench" / "suites"
 ROUTER_PROMPTS_PER_FAMILY = 1500
+MAP_ANSWERS_PER_FAMILY, GENERAL_TOKENS = 3000, 2048
 DATASTORE_TOKENS = 60_000
 
 
@@ -192,6 +194,26 @@ class Stage:
             device = self.options.device
             model = train_drafter(self.tokenizer, name, self.answers, budget, start_from=start, device=device)
             save_model(model, self.pool / name)
+
+    def _maps(self) -> None:
+        """Write which tokens each drafter drafts: all that occur in 3,000 answers of its family; the generalist those
+        most frequent over all families alike."""
+        rng, shares = random.Random(41), Counter[int]()
+        for name, family in FAMILIES.items():
+            counts = Counter[int]()
+            for _ in range(MAP_ANSWERS_PER_FAMILY):
+                answer = family.example(rng, "train").completion
+                counts.update([*self.tokenizer.encode(answer, add_special_tokens=False), self.tokenizer.eos_token_id])
+            shares.update({token: count / counts.total() for token, count in counts.items()})
+            if name in SPECIALISTS:
+                self._write_map(name, counts, None)
+        self._write_map(GENERALIST, shares, GENERAL_TOKENS)
+
+    def _write_map(self, name: str, counts: Counter[int], most: int | None) -> None:
+        tokens = [token for token, _ in counts.most_common(most)]
+        (self.pool / name / "token_map.json").write_text(json.dumps(tokens) + "\n", "utf-8")
+        share = sum(counts[token] for token in tokens) / sum(counts.values())
+        print(f"{name}: {len(tokens):,} tokens, {share:.2%} of what it drafts")
 
     def _heads(self) -> None:
         """Train EAGLE-3 heads: the generalist, then specialists from it."""

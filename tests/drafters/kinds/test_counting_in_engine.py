@@ -167,21 +167,43 @@ def test_the_command_says_what_it_built(pool, card, tmp_path, capsys):
     assert not list(tmp_path.glob("*.part"))
 
 
+def test_tokens_are_written_by_frequency(card, tmp_path, capsys):
+    """With the one that ends an answer once for each text."""
+    out, text = tmp_path / "map.json", tmp_path / "texts.jsonl"
+    text.write_text('"aaaa bbb"\n"aab c"')
+    command = ["datastore", "tokens", "--pool", str(card), "--out", str(out), str(text)]
+    tokenizer = tiny.tokenizer()
+    frequent = tokenizer.convert_tokens_to_ids(["a", "b"])
+    assert main(command) == 0
+    assert json.loads(out.read_text())[:2] == frequent and tokenizer.eos_token_id in json.loads(out.read_text())
+    assert main([*command, "--most", "2"]) == 0 and json.loads(out.read_text()) == frequent
+    assert re.search(r"map.json: 2 tokens, \d\d\.\d\d% of all 1\d in these texts", capsys.readouterr().out)
+
+
+def test_most_is_of_token_maps(card, tmp_path, capsys):
+    (tmp_path / "text.txt").write_text("abc")
+    end = ["--pool", str(card), "--out", str(tmp_path / "new"), str(tmp_path / "text.txt"), "--most"]
+    for action, most, why in (("build", "3", "--most is of token maps"), ("tokens", "0", "--most: 0 tokens are no")):
+        assert main(["datastore", action, *end, most]) == 2
+        assert why in capsys.readouterr().err and not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("action", ["build", "tokens"])
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("gone.txt", None, "cannot read or write .*gone.txt"),
+        ("gone.txt", None, "cannot read .*gone.txt"),
         ("empty.txt", b"", "there is no text in .*empty.txt"),
         ("binary.txt", b"\xff\xfe\x00", "binary.txt is not a text in UTF-8"),
         ("broken.jsonl", b'"abc"\n{"text"', "broken.jsonl, line 2: not JSON"),
         ("fields.jsonl", b'{"prompt": "a"}', "fields.jsonl, line 1: expected a string or an object with a text"),
     ],
 )
-def test_texts_that_cannot_be_read(card, tmp_path, capsys, name, content, message):
+def test_texts_that_cannot_be_read(card, tmp_path, capsys, action, name, content, message):
     if content is not None:
         (tmp_path / name).write_bytes(content)
     arguments = ["--pool", str(card), "--out", str(tmp_path / "o.store"), str(tmp_path / name)]
-    assert main(["datastore", "build", *arguments]) == 2
+    assert main(["datastore", action, *arguments]) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("multidraft: ") and re.search(message, error)
     assert not list(tmp_path.glob("o.store*"))

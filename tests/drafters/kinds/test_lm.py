@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from drafters.base import Evidence
 from drafters.kinds.lm import LMGroup, make_lm_drafters
+from drafters.models.token_map import ConfinedHead
 from drafters.sampling import SamplingParams, draw, probabilities
 from tests import tiny
 
@@ -18,11 +19,15 @@ WINDOW = 20
 
 
 def models():
-    """Two Llamas of one shape, a Llama of another, and a GPT-2; all but the first two see fewer tokens."""
+    """Two Llamas of one shape, one that drafts half of the tokens, one of another shape, and a GPT-2; the last two see
+    fewer tokens."""
+    mapped = tiny.llama(5, layers=1, window=WINDOW)
+    mapped.lm_head = ConfinedHead(mapped.lm_head, range(V - 1, 0, -2))
     return {
         "one": tiny.llama(1),
         "two": tiny.llama(2),
         "other": tiny.llama(3, layers=1, window=WINDOW),
+        "mapped": mapped,
         "hub": tiny.causal_lm("gpt2", 4, window=WINDOW),
     }
 
@@ -220,7 +225,7 @@ def test_a_forward_that_breaks_off_leaves_no_trace(name, monkeypatch):
     context = [3, 1, 4, 1, 5, 9]
     propose(drafter, context[:4], 3)
     model = drafter.model
-    broken, method = (model.runs, "run") if hasattr(model, "runs") else (model, "forward")
+    broken, method = (model.runs, "_run") if hasattr(model, "runs") else (model, "forward")
     forward = getattr(broken, method)
 
     def breaking(*arguments, **settings):

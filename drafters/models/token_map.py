@@ -1,0 +1,86 @@
+"""Drafts from a part of the vocabulary: an output layer for the tokens that occur, most of them rare ones left out.
+
+A small model spends much of a step on its output layer. Without the rows of tokens that hardly occur it is faster and
+drafts as well (FR-Spec, Zhao et al. 2025); outputs are the target's, whatever is drafted.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from pickle import UnpicklingError
+
+import torch
+from transformers import PreTrainedModel
+
+from drafters.errors import PoolError
+
+
+class ConfinedHead(torch.nn.Module):
+    """An output layer for some tokens; all others are impossible.
+
+    Args:
+        head: the whole layer.
+        tokens: ids of those that it keeps.
+
+    Attributes:
+        rows: the layer of these tokens alone, one output for each.
+        tokens: their ids, int64 ``(outputs,)``.
+        vocab_size: how many tokens the whole layer has.
+    """
+
+    tokens: torch.Tensor
+
+    def __init__(self, head: torch.nn.Linear, tokens: Sequence[int]):
+        super().__init__()
+        self.vocab_size = head.out_features
+        self.register_buffer("tokens", own := torch.tensor(tokens, device=head.weight.device))
+        self.rows = torch.nn.Linear(head.in_features, len(tokens), head.bias is not None, device="meta")
+        self.rows.weight = torch.nn.Parameter(head.weight.detach()[own], requires_grad=False)
+        if head.bias is not None:
+            self.rows.bias = torch.nn.Parameter(head.bias.detach()[own], requires_grad=False)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits ``(…, V)`` of hidden states ``(…, hidden)``."""
+        return spread(self.rows(hidden), self.tokens, self.vocab_size)
+
+
+def spread(logits: torch.Tensor, tokens: torch.Tensor, vocab_size: int) -> torch.Tensor:
+    """Logits ``(…, outputs)`` of ``tokens``, ``(outputs,)`` or of the same dimensions, as those of all ``(…, V)``."""
+    whole = logits.new_full((*logits.shape[:-1], vocab_size), -math.inf)
+    return whole.scatter_(-1, tokens.expand_as(logits), logits)
+
+
+def outputs_of(model: PreTrainedModel) -> int:
+    """Of how many tokens its output layer computes logits."""
+    head = model.lm_head
+    return len(head.tokens) if isinstance(head, ConfinedHead) else int(head.out_features)
+
+
+def confine(model: PreTrainedModel, file: Path) -> None:
+    """Let a model put out those tokens alone whose ids a file holds: a list in JSON, or in a file of PyTorch.
+
+    Raises:
+        PoolError: no such list, or not of this model's tokens.
+    """
+    if type(getattr(model, "lm_head", None)) is not torch.nn.Linear:
+        raise PoolError(f"{file}: a token map needs a drafter with a plain output layer, lm_head")
+    try:
+        if file.suffix == ".json":
+            found = json.loads(file.read_text("utf-8"))
+        else:
+            found = torch.load(file, map_location="cpu", weights_only=True)
+    except (OSError, ValueError, RuntimeError, EOFError, UnpicklingError) as error:
+        raise PoolError(f"{file}: the token map cannot be read: {error}") from None
+    tokens = found.tolist() if isinstance(found, torch.Tensor) else found
+    if not isinstance(tokens, list) or not tokens or any(type(token) is not int for token in tokens):
+        raise PoolError(f"{file}: a token map is a list of token ids")
+    size = model.lm_head.out_features
+    if wrong := next((token for token in tokens if not 0 <= token < size), None):
+        raise PoolError(f"{file}: token {wrong} is none of the drafter's {size:,} tokens")
+    if twice := [token for token, count in Counter(tokens).items() if count > 1]:
+        raise PoolError(f"{file}: token {twice[0]} stands twice in the token map")
+    model.lm_head = ConfinedHead(model.lm_head, tokens)

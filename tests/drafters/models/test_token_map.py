@@ -1,0 +1,137 @@
+"""Drafters of some tokens of their vocabulary: what they compute, what they are read from, and that outputs are the
+target's."""
+
+import json
+import math
+
+import pytest
+import torch
+import yaml
+
+from drafters.memory import estimate
+from drafters.models.decoder import groups_with
+from drafters.models.token_map import ConfinedHead, confine
+from drafters.models.torch_decoder import differs
+from drafters.pool import load_pool
+from drafters.sampling import SamplingParams
+from multidraft import PoolError, generate, generate_batch
+from tests import tiny
+from tests.plain import IDS
+
+TOKENS = [9, 2, 5, 11, 4, 3]
+
+
+def confined(tokens=TOKENS, **settings):
+    model = tiny.llama(1, **settings)
+    model.lm_head = ConfinedHead(model.lm_head, tokens)
+    return model
+
+
+@pytest.mark.parametrize("settings", [{}, {"tie_word_embeddings": True}], ids=str)
+@pytest.mark.parametrize("runtime", tiny.RUNTIMES)
+def test_logits_are_those_of_the_whole_layer_at_its_tokens_and_of_others_none(runtime, settings):
+    expected = tiny.logits_of(tiny.llama(1, **settings), IDS)
+    found = tiny.RUNTIMES[runtime](confined(**settings)).forward(IDS, 0)
+    assert found.shape == expected.shape
+    torch.testing.assert_close(found[:, TOKENS], expected[:, TOKENS], rtol=1e-4, atol=5e-5)
+    others = [token for token in range(tiny.VOCAB) if token not in TOKENS]
+    assert (found[:, others] == -math.inf).all()
+
+
+def test_models_that_put_out_as_many_tokens_share_a_forward():
+    assert differs(confined(), confined([1, 2, 3, 4, 5, 6])) is None
+    assert "tokens that they put out differ: 6 and 5" in differs(confined(), confined(TOKENS[:5]))
+    assert differs(confined(), tiny.llama(1)) and groups_with(confined(), tiny.llama(1))  # on ONNX Runtime in turn
+
+
+@pytest.mark.parametrize("name", ["map.json", "map.pt"])
+def test_files_of_token_ids(tmp_path, name):
+    file, model = tmp_path / name, tiny.llama(1)
+    if name == "map.json":
+        file.write_text(json.dumps(TOKENS))
+    else:
+        torch.save(torch.tensor(TOKENS), file)
+    confine(model, file)
+    assert model.lm_head.tokens.tolist() == TOKENS and model.lm_head.rows.weight.shape[0] == len(TOKENS)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("", "cannot be read"),
+        ("{", "cannot be read"),
+        ("{}", "is a list of token ids"),
+        ("[]", "is a list of token ids"),
+        ("[1, 2.5]", "is a list of token ids"),
+        ("[1, true]", "is a list of token ids"),
+        ("[1, -2]", f"token -2 is none of the drafter's {tiny.VOCAB} tokens"),
+        (f"[1, {tiny.VOCAB}]", f"token {tiny.VOCAB} is none of the drafter's {tiny.VOCAB} tokens"),
+        ("[4, 1, 4]", "token 4 stands twice"),
+    ],
+)
+def test_what_is_no_token_map(tmp_path, content, why):
+    (file := tmp_path / "map.json").write_text(content)
+    with pytest.raises(PoolError, match=why) as raised:
+        confine(tiny.llama(1), file)
+    assert str(file) in str(raised.value)
+
+
+def test_damaged_files_of_pytorch_and_other_output_layers(tmp_path):
+    (file := tmp_path / "map.pt").write_bytes(b"words")
+    with pytest.raises(PoolError, match="the token map cannot be read"):
+        confine(tiny.llama(1), file)
+    with pytest.raises(PoolError, match="needs a drafter with a plain output layer"):
+        confine(confined(), file)
+
+
+NAMES = "near", "far", "bridged"
+
+
+@pytest.fixture(scope="module")
+def card(kinds_card):
+    """All language models of the pool with every second token, ``far`` in 8 bits."""
+    (kinds_card.parent / "half.json").write_text(json.dumps(list(range(0, tiny.VOCAB, 2))))
+    entries = [each for each in yaml.safe_load(kinds_card.read_text())["drafters"] if each["name"] in NAMES]
+    path = kinds_card.with_name("half.yaml")
+    path.write_text(kinds_card.read_text())
+    changed = [{**each, "token_map": "half.json"} for each in entries]
+    changed[1]["quantization"] = "int8"
+    return tiny.change_card(path, drafters=changed)
+
+
+@pytest.fixture(scope="module")
+def pool(card):
+    pool = load_pool(card, device="cpu")
+    pool.stop_ids = frozenset()
+    return pool
+
+
+@pytest.mark.parametrize("policy", [*(f"fixed:{name}" for name in NAMES), "normal-hedge", "rate-hedge"])
+def test_outputs_are_the_target_s(pool, policy):
+    prompts, params = tiny.texts(3), SamplingParams(24, draft_length=5)
+    expected = [tiny.greedy(pool.target.model, pool.encode(prompt), 24) for prompt in prompts]
+    found = [generate(pool, prompt, policy, params) for prompt in prompts]
+    assert [one.token_ids for one in found] == expected
+    assert [one.token_ids for one in generate_batch(pool, prompts, policy, params)] == expected
+
+
+def test_it_drafts_its_tokens_alone(pool):
+    near, ids = pool.drafters[0], pool.encode(tiny.texts(1)[0])
+    for temperature in (0.0, 1.0):
+        params = SamplingParams(24, temperature=temperature)
+        draft = near.propose(ids, 12, params, torch.Generator().manual_seed(0), with_q=True)
+        assert len(draft.tokens) == 12 and not any(token % 2 for token in draft.tokens)
+        assert draft.q.shape == (12, tiny.VOCAB) and not draft.q[:, 1::2].any()
+        torch.testing.assert_close(draft.q.sum(-1), torch.ones(12))
+
+
+def test_the_estimate_counts_the_rows_that_are_kept(card, pool):
+    parts = estimate(pool.card, card, "cpu").parts[1:]
+    assert [part.parameters for part in parts] == [drafter.parameter_count for drafter in pool.drafters]
+
+
+def test_a_missing_map_is_named(card):
+    with pytest.raises(PoolError, match=r"gone\.json"):
+        load_pool(
+            tiny.change_card(card, drafters=[{"name": "a", "kind": "lm", "path": "near", "token_map": "gone.json"}])
+        )
