@@ -26,6 +26,7 @@ from drafters.errors import PoolMemoryError
 from drafters.hardware import GIB, format_bytes, free_memory
 from drafters.kinds.base import SizeContext
 from drafters.models.decoder import cached_positions, runtime_of
+from drafters.models.int8 import packed_bytes
 from drafters.source import Quantization, Source
 
 CUDA_RESERVE = GIB // 2
@@ -112,13 +113,13 @@ def estimate(card: Card, path: Path, device: str) -> Estimate:
     watched = len(frozenset().union(*(size.hidden_states for _, size in footprints)))
     states = 2 * watched * text_config(model).hidden_size  # buffered with as much room again as they fill
     runtime = runtime_of(model, dtype, device)
-    copies = 2 if runtime == "onnx" and not quantization else 1
+    packed = packed_bytes(model) if runtime == "onnx" and not quantization else 0
     parts = [
         Part(
             "target",
             type(model).__name__,
             model.num_parameters(),
-            weight_bytes(model, dtype.itemsize, quantization) * copies,
+            weight_bytes(model, dtype.itemsize, quantization) + packed,
             dtype.itemsize
             * (cached_positions(runtime, tokens, own) * cache_numbers(text_config(model)) + tokens * states),
             quantization,

@@ -32,7 +32,7 @@ def int8_bytes(shapes: Iterable[tuple[int, ...]], others: int = 0, copies: int =
     return copies * sum(rows * -(-columns // BLOCK) * (BLOCK + 4) for rows, columns in shapes) + 4 * others
 
 
-def packed_bytes(model: torch.nn.Module, int8: bool) -> int:
+def packed_bytes(model: torch.nn.Module, int8: bool = False) -> int:
     """Bytes of what ONNX Runtime makes of the matrices of a model's linear layers, whose weights stay beside it."""
     shapes, others = products_of(model)
     return int8_bytes(shapes, others, COPIES) if int8 else 4 * sum(rows * columns for rows, columns in shapes)
