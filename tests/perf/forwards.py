@@ -45,8 +45,9 @@ def milliseconds(call: Callable[[], object]) -> float:
 
 def least(model: torch.nn.Module) -> tuple[list[float], str]:
     """Milliseconds that the products of a forward take at least, for each of ``WIDTHS``, and the speeds that say so."""
-    embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight  # type: ignore[operator]
-    numbers = sum(each.numel() for each in model.parameters()) - (0 if embedding is head else embedding.numel())
+    embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings()  # type: ignore[operator]
+    tied = any(each is embedding for each in head.parameters())
+    numbers = sum(each.numel() for each in model.parameters()) - (0 if tied else embedding.numel())
     read = torch.ones(numbers // 512, 512)
     reading = min(milliseconds(read.sum), milliseconds(lambda: read.mv(read[0])))
     square = torch.ones(1024, 1024)
