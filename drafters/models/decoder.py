@@ -55,11 +55,15 @@ class Decoder(Protocol):
             last: return the logits of the last ``last`` tokens only.
             capture: layers whose hidden states are put into :attr:`captured`: ``i`` is what enters layer ``i``, and
                 the number of layers what leaves the final norm (as ``transformers`` counts them).
-            lend: whether the next forward may overwrite logits and hidden states, which saves copies.
+            lend: whether the next forward may overwrite logits and hidden states, which saves copies. Lent logits may
+                be those of a token map's tokens alone; :meth:`whole` makes them logits of all.
 
         Returns:
             Logits ``(T or last, V)``.
         """
+
+    def whole(self, lent: torch.Tensor) -> torch.Tensor:
+        """Lent logits as those of the whole vocabulary, ``(…, V)``."""
 
     def draft(self, ids: Sequence[int], start: int, options: DraftOptions) -> Draft:
         """Continue ``ids`` by a chain of tokens; all of it but the last token is then cached.
@@ -214,6 +218,9 @@ class HubDecoder:
         if len(kinds) == 1:
             return sliding if kinds == {"sliding_attention"} else additive(mask)
         return {"full_attention": additive(mask), "sliding_attention": sliding}
+
+    def whole(self, lent: torch.Tensor) -> torch.Tensor:
+        return lent
 
     def draft(self, ids: Sequence[int], start: int, options: DraftOptions) -> Draft:
         return step_by_step(self, ids, start, options)

@@ -29,6 +29,8 @@ class Forward(Protocol):
         self, ids: Sequence[int], start: int, *, last: int | None = None, lend: bool = False
     ) -> torch.Tensor: ...
 
+    def whole(self, lent: torch.Tensor) -> torch.Tensor: ...
+
 
 @dataclass(frozen=True)
 class DraftOptions:
@@ -76,7 +78,8 @@ def step_by_step(model: Forward, ids: Sequence[int], start: int, options: DraftO
         if tokens:
             logits = model.forward(tokens[-1:], end + len(tokens) - 1, last=1, lend=True)
         found = model.likeliest if logits.shape[-1] <= size else None  # rows of padding may have the largest logit
-        logits = aligned(logits, size)
+        if found is None or options.with_q or not params.greedy:
+            logits = aligned(model.whole(logits), size)
         if params.greedy:
             token, chance = likeliest(logits[0]) if found is None else (int(found[0][0]), float(found[1][0]))
             tokens.append(token)

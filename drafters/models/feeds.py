@@ -58,8 +58,8 @@ def joined(parts: Sequence[Any], axis: int = 0, out: Any = None) -> Any:
 
 
 class Answer(NamedTuple):
-    """Logits ``(last, V)``, hidden states by layer, and, where the model finds them itself, the most probable tokens:
-    valid until the next forward."""
+    """Logits ``(last, V)``, or of a token map's tokens alone, hidden states by layer, and, where the model finds them
+    itself, the most probable tokens: valid until the next forward."""
 
     logits: torch.Tensor
     hidden: Mapping[int, States]
@@ -162,8 +162,8 @@ class SlotDecoder:
             self.captured = hidden if lend or not capture else {layer: joined([hidden[layer]]) for layer in capture}
             self.likeliest = found.likeliest
             if into is None:
-                return found.logits if lend else found.logits.clone()
-            return into.copy_(found.logits)
+                return found.logits if lend else self.whole(found.logits.clone())
+            return into.copy_(self.whole(found.logits))
         pieces = []
         for begin, end, wanted in pieces_of(0, length, rows, most):
             logits = self.forward(ids[begin:end], start + begin, last=wanted, capture=capture)
@@ -175,6 +175,10 @@ class SlotDecoder:
 
     def draft(self, ids: Sequence[int], start: int, options: DraftOptions) -> Draft:
         return step_by_step(self, ids, start, options)
+
+    def whole(self, lent: torch.Tensor) -> torch.Tensor:
+        """As of :class:`~drafters.models.decoder.Decoder`."""
+        return lent
 
     def most(self, end: int) -> int:
         """How many tokens are fed at once where ``end`` are cached afterwards."""

@@ -92,20 +92,6 @@ class OnnxModel:
 
     def run(self, feeds: Sequence[Feed]) -> list[Answer]:
         """One forward of several texts, each in a slot of its own."""
-        buffers = self._run(feeds)
-        logits = self._whole(buffers.logits)
-        if len(feeds) == 1:
-            return [Answer(logits, buffers.hidden, buffers.likeliest)]
-        answers, token, row = [], 0, 0
-        for feed in feeds:
-            own = slice(token, token := token + len(feed.ids))
-            hidden = {layer: states[own] for layer, states in buffers.hidden.items()}
-            rows = slice(row, row := row + feed.last)
-            tokens, chances = buffers.likeliest
-            answers.append(Answer(logits[rows], hidden, (tokens[rows], chances[rows])))
-        return answers
-
-    def _run(self, feeds: Sequence[Feed]) -> _Buffers:
         session = self._session
         if session is None or any(feed.capture and not set(feed.capture) <= self._captured for feed in feeds):
             session = self._load({layer for feed in feeds for layer in feed.capture})
@@ -118,9 +104,19 @@ class OnnxModel:
             self._make_room(slots, positions + longest)
         buffers = self._fill_one(feeds[0]) if len(feeds) == 1 else self._fill(feeds)
         session.run_with_iobinding(buffers.binding, run_options(longest))
-        return buffers
+        if len(feeds) == 1:
+            return [Answer(buffers.logits, buffers.hidden, buffers.likeliest)]
+        answers, token, row = [], 0, 0
+        for feed in feeds:
+            own = slice(token, token := token + len(feed.ids))
+            hidden = {layer: states[own] for layer, states in buffers.hidden.items()}
+            rows = slice(row, row := row + feed.last)
+            tokens, chances = buffers.likeliest
+            answers.append(Answer(buffers.logits[rows], hidden, (tokens[rows], chances[rows])))
+        return answers
 
-    def _whole(self, logits: torch.Tensor) -> torch.Tensor:
+    def whole(self, logits: torch.Tensor) -> torch.Tensor:
+        """Logits of a token map's tokens as those of the whole vocabulary."""
         return logits if self._tokens is None else spread(logits, self._tokens, self.vocab_size)
 
     def draft(self, slot: int, ids: Sequence[int], start: int, options: DraftOptions) -> Draft:
@@ -129,12 +125,12 @@ class OnnxModel:
         Weights push what Python needs out of the processor's caches, so that a line of it may take as long as an
         operation of the model: between forwards there are as few as can be.
         """
-        first = self._run([Feed(slot, ids, start, 1)])
+        first = self.run([Feed(slot, ids, start, 1)])[0]
         end, length, doubts = start + len(ids), options.length, options.log_confidence > -math.inf
         if end + length > self._pages.shape[3]:
             self._make_room(slot + 1, end + length)
         buffers = self._held(slot, 1, 1, 1, 1, False)
-        assert self._session is not None
+        assert self._session is not None and first.likeliest is not None
         run, binding, inputs = self._session.run_with_iobinding, buffers.binding, buffers.inputs
         scores, (best, chances) = first.logits, first.likeliest
         tokens, rows, sure = list[int](), list[torch.Tensor](), 0.0
@@ -153,7 +149,7 @@ class OnnxModel:
             run(binding)
             scores, (best, chances), end = buffers.logits, buffers.likeliest, end + 1
         self._written[slot] = max(self._written.get(slot, 0), end)
-        q = aligned(self._whole(torch.cat(rows)), options.vocab_size) if rows else None
+        q = aligned(self.whole(torch.cat(rows)), options.vocab_size) if rows else None
         return Draft.chain(tokens, None if q is None else probabilities(q, options.params))
 
     def keep(self, slot: int, start: int, kept: Sequence[int]) -> None:

@@ -225,7 +225,7 @@ def test_a_forward_that_breaks_off_leaves_no_trace(name, monkeypatch):
     context = [3, 1, 4, 1, 5, 9]
     propose(drafter, context[:4], 3)
     model = drafter.model
-    broken, method = (model.runs, "_run") if hasattr(model, "runs") else (model, "forward")
+    broken, method = (model.runs, "run") if hasattr(model, "runs") else (model, "forward")
     forward = getattr(broken, method)
 
     def breaking(*arguments, **settings):
