@@ -64,6 +64,7 @@ def weight_bytes(model: torch.nn.Module, itemsize: int, quantization: Quantizati
     if quantization is None:
         return plain
     output = getattr(model, "get_output_embeddings", lambda: None)()
+    output = getattr(output, "rows", output)  # of a token map
     linear = {id(m.weight): m.weight.shape for m in model.modules() if type(m) is torch.nn.Linear and m is not output}
     return plain + sum(_quantised_bytes(shape, quantization) - shape.numel() * itemsize for shape in linear.values())
 

@@ -245,7 +245,7 @@ class LMEntry(ModelEntry):
     kind: Literal["lm"]
     quantization: Quantization | None = Field(None, description="nf4 (4 bits per weight) or int8; by default none")
     window: int | None = Field(None, ge=2, description="most tokens of a context it reads; longer ones slide by")
-    token_map: str | None = Field(None, description="the path of a list of token ids, the only ones that it drafts")
+    token_map: str | None = Field(None, description="path of a list of ids of its tokens, the only ones that it drafts")
     sinks: int = Field(4, ge=0, description="first tokens of the context that a sliding window always reads")
     confidence: Confidence = 0.0
 

@@ -31,7 +31,8 @@ def unsupported(model: PreTrainedModel) -> str | None:
         return "quantised weights"
     if reason := unsupported_heads(head_size_of(model.config)):
         return reason
-    if model.num_parameters() > MAX_PARAMETERS:
+    extra = model.lm_head.rows.weight.numel() if isinstance(model.lm_head, ConfinedHead) else 0
+    if model.num_parameters() - extra > MAX_PARAMETERS:
         return "a model so large that a second copy of its weights costs more memory than its speed is worth"
     return None
 

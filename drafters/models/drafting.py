@@ -77,7 +77,9 @@ def step_by_step(model: Forward, ids: Sequence[int], start: int, options: DraftO
     while len(tokens) < options.length and sure >= options.log_confidence:
         if tokens:
             logits = model.forward(tokens[-1:], end + len(tokens) - 1, last=1, lend=True)
-        found = model.likeliest if logits.shape[-1] <= size else None  # rows of padding may have the largest logit
+        found = model.likeliest
+        if found is not None and found[0][0] >= size:  # rows of padding may have the largest logit
+            found = None
         if found is None or options.with_q or not params.greedy:
             logits = aligned(model.whole(logits), size)
         if params.greedy:

@@ -204,8 +204,8 @@ def attention_inputs(head_size: int, biases: Sequence[tuple[str, Shape]]) -> lis
 def rotation(cos: torch.Tensor, sin: torch.Tensor) -> dict[str, np.ndarray]:
     """The inputs ``cos`` and ``sin`` of :meth:`Graph.attention`, from those of each position ``(room, head size / 2)``.
 
-    They hold the factor of scores as well, its root for queries and for keys: a single token's product with the keys is
-    taken where these lie in memory if it has no factor, else of a packed copy.
+    They hold the factor of scores as well, its square root for queries and for keys: a single token's product with the
+    keys is taken where these lie in memory if it has no factor, else of a packed copy.
     """
     scale = (2 * cos.shape[1]) ** -0.25
     return {"cos": (cos * scale).contiguous().numpy(), "sin": (sin * scale).contiguous().numpy()}

@@ -22,7 +22,7 @@ def unsupported(model: PreTrainedModel, dtype: torch.dtype, device: str) -> str 
 
 
 SCORES, LEAST = 2**20, 64
-"""Attention scores of one head that are held at a time, where that leaves as many tokens to be fed at once."""
+"""Most attention scores of one head held at a time; but never are fewer than ``LEAST`` tokens fed at once."""
 
 
 class OnnxDecoder(SlotDecoder):
@@ -53,7 +53,7 @@ class OnnxDecoder(SlotDecoder):
 
     def most(self, end: int) -> int:
         """As of :class:`~drafters.models.feeds.SlotDecoder`."""
-        return max(min(CHUNK, SCORES // end), LEAST)
+        return max(min(CHUNK, SCORES // max(end, self.runs.room)), LEAST)
 
 
 class OnnxGroup:

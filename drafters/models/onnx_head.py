@@ -53,7 +53,7 @@ class OnnxHead:
 
     def __init__(self, shape: HeadShape, weights: HeadWeights, int8: bool = False):
         self._graph = HeadGraph(shape, weights, int8)  # lives as long as the session, which reads its weights
-        self._session = session_of(self._graph)
+        self._session = session_of(self._graph, tiles=True)
         self._fuse_graph = FuseGraph(shape, weights, int8) if shape.generation == 3 else None
         self._fuse = session_of(self._fuse_graph) if self._fuse_graph else None
         self._width = weights.fc.shape[1]

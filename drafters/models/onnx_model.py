@@ -87,6 +87,11 @@ class OnnxModel:
         self._slots.give_back(slot)
 
     @property
+    def room(self) -> int:
+        """Positions that each cache has room for."""
+        return self._pages.shape[3]
+
+    @property
     def _cache(self) -> torch.Tensor:
         return self._pages.array
 

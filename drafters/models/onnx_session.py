@@ -16,8 +16,8 @@ HELD_TOKENS, HELD_BUFFERS = 32, 24
 """Buffers are held for the next time for inputs of up to so many tokens; so many of them, those used last."""
 
 NO_TILES = "ORT_GQA_DISABLE_FLASH_ATTENTION"
-"""Tells ONNX Runtime to compute attention scores whole instead of in tiles, as sessions are made: of prompts up to some
-thousand tokens, which would take up to twice as long, and of single tokens."""
+"""Read by ONNX Runtime when a session is made: attention scores are computed whole, not in tiles. Tiles take up to
+twice as long for prompts of up to some thousand tokens, and longer for single tokens, but less memory."""
 
 threads: int | None = None
 """How many threads the sessions have, where that is set before the first model is made."""
@@ -52,17 +52,30 @@ class Built(Protocol):
 
 
 @torch.inference_mode(False)
-def session_of(graph: Built) -> onnxruntime.InferenceSession:
+def session_of(graph: Built, *, tiles: bool = False) -> onnxruntime.InferenceSession:
     """A session that reads the weights of ``graph`` where they are, which therefore has to live as long; packed copies
-    of the matrices are made here, so later changes of the weights have no effect."""
+    of the matrices are made here, so later changes of the weights have no effect.
+
+    Args:
+        tiles: whether attention is computed in tiles, for prompts that are fed in one piece.
+    """
     shared_threads()
-    os.environ.setdefault(NO_TILES, "1")
     options = onnxruntime.SessionOptions()
     options.use_per_session_threads = False
     options.log_severity_level = 3
     weights = [onnxruntime.OrtValue.ortvalue_from_numpy(w.detach().numpy()) for w in graph.weights.values()]
     options.add_external_initializers(list(graph.weights), weights)
-    return onnxruntime.InferenceSession(graph.proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    before = os.environ.get(NO_TILES)
+    os.environ[NO_TILES] = "0" if tiles else "1"
+    try:
+        return onnxruntime.InferenceSession(
+            graph.proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    finally:  # other users of ONNX Runtime in this process see nothing of it
+        if before is None:
+            del os.environ[NO_TILES]
+        else:
+            os.environ[NO_TILES] = before
 
 
 @cache

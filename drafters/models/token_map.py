@@ -1,4 +1,4 @@
-"""Drafts from a part of the vocabulary: an output layer for the tokens that occur, most of them rare ones left out.
+"""Drafts from a part of the vocabulary: an output layer of the frequent tokens only.
 
 A small model spends much of a step on its output layer. Without the rows of tokens that hardly occur it is faster and
 drafts as well (FR-Spec, Zhao et al. 2025); outputs are the target's, whatever is drafted.
@@ -43,6 +43,16 @@ class ConfinedHead(torch.nn.Module):
         if head.bias is not None:
             self.rows.bias = torch.nn.Parameter(head.bias.detach()[own], requires_grad=False)
 
+    def fill_up(self, outputs: int) -> None:
+        """Have so many outputs, by more of the first token, whose logit is then written more than once: models with
+        fewer tokens share the products of others."""
+        more = outputs - len(self.tokens)
+        self.tokens = torch.cat([self.tokens, self.tokens[:1].expand(more)])
+        for name, part in list(self.rows.named_parameters()):
+            filled = torch.cat([part, part[:1].expand(more, *part.shape[1:])])
+            setattr(self.rows, name, torch.nn.Parameter(filled, requires_grad=False))
+        self.rows.out_features = outputs
+
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits ``(…, V)`` of hidden states ``(…, hidden)``."""
         return spread(self.rows(hidden), self.tokens, self.vocab_size)
@@ -80,7 +90,7 @@ def confine(model: PreTrainedModel, file: Path) -> None:
         raise PoolError(f"{file}: a token map is a list of token ids")
     size = model.lm_head.out_features
     if wrong := next((token for token in tokens if not 0 <= token < size), None):
-        raise PoolError(f"{file}: token {wrong} is none of the drafter's {size:,} tokens")
+        raise PoolError(f"{file}: token {wrong} is not among the drafter's {size:,} tokens")
     if twice := [token for token, count in Counter(tokens).items() if count > 1]:
-        raise PoolError(f"{file}: token {twice[0]} stands twice in the token map")
-    model.lm_head = ConfinedHead(model.lm_head, tokens)
+        raise PoolError(f"{file}: token {twice[0]} is listed twice in the token map")
+    model.lm_head = ConfinedHead(model.lm_head, sorted(tokens))  # of equal logits the lowest id is the likeliest

@@ -171,6 +171,9 @@ def weights_of(models: Sequence[PreTrainedModel]) -> Weights:
     heads_of = [model.lm_head for model in models]
     head: Product
     if isinstance(heads_of[0], ConfinedHead):
+        most = max(len(each.tokens) for each in heads_of)
+        for each in heads_of:
+            each.fill_up(most)
         head = Spread(product("lm_head.rows"), torch.stack([each.tokens for each in heads_of]), heads_of[0].vocab_size)
     else:
         head = product("lm_head")

@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _write_datastore(options: argparse.Namespace, tokenizer: PreTrainedTokenizerBase) -> None:
     if options.most is not None:
-        raise UserError("--most is of token maps; a datastore holds all tokens of its texts")
+        raise UserError("--most applies to tokens only; a datastore holds all tokens of its texts")
     built = build_datastore(options.out, options.texts, tokenizer)
     seconds = built.seconds + built.sort_seconds
     print(

@@ -1,5 +1,6 @@
 """ONNX Runtime: the likeliest tokens that its forward finds, its buffers and sessions, and its groups."""
 
+import os
 from functools import cache
 
 import numpy as np
@@ -9,7 +10,7 @@ from transformers import BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
 
 from drafters.models import onnx_model, onnx_session
 from drafters.models.onnx_decoder import OnnxDecoder, OnnxGroup, unsupported
-from drafters.models.onnx_session import HELD_BUFFERS
+from drafters.models.onnx_session import HELD_BUFFERS, NO_TILES
 from tests import tiny
 
 
@@ -119,3 +120,26 @@ def test_what_it_cannot_run():
     with torch.device("meta"):
         large = LlamaForCausalLM(LlamaConfig(vocab_size=100_000, hidden_size=4096, num_hidden_layers=1))
     assert "large" in reason(large)
+
+
+def test_long_contexts_are_fed_in_smaller_pieces(monkeypatch):
+    """Which changes nothing but the memory of scores."""
+    ids = [1 + place % (tiny.VOCAB - 1) for place in range(200)]
+    decoder, model = OnnxDecoder(tiny.llama(1, window=256)), tiny.llama(1, window=256)
+    decoder.forward(ids[:2], 0)
+    assert decoder.runs.room == 512
+    assert [decoder.most(end) for end in (1, 2048, 4096, 100_000)] == [512, 512, 256, 64]
+    fed = []
+    run = decoder.runs.run
+    monkeypatch.setattr(decoder.runs, "run", lambda feeds: fed.append(len(feeds[0].ids)) or run(feeds))
+    monkeypatch.setattr("drafters.models.onnx_decoder.SCORES", 512 * 70)
+    torch.testing.assert_close(decoder.forward(ids, 0), tiny.logits_of(model, ids), rtol=1e-4, atol=2e-5)
+    assert fed == [70, 70, 60]
+
+
+def test_sessions_leave_the_environment_as_it_is(monkeypatch):
+    for before in (None, "0"):
+        if before is not None:
+            monkeypatch.setenv(NO_TILES, before)
+        OnnxDecoder(tiny.llama(1)).forward([1], 0)
+        assert os.environ.get(NO_TILES) == before

@@ -8,10 +8,13 @@ import pytest
 import torch
 import yaml
 
+from drafters.checkpoints.model_sizes import weight_bytes
 from drafters.memory import estimate
 from drafters.models.decoder import groups_with
+from drafters.models.decoder_graph import unsupported
+from drafters.models.drafting import DraftOptions
 from drafters.models.token_map import ConfinedHead, confine
-from drafters.models.torch_decoder import differs
+from drafters.models.torch_decoder import TorchGroup, differs
 from drafters.pool import load_pool
 from drafters.sampling import SamplingParams
 from multidraft import PoolError, generate, generate_batch
@@ -19,6 +22,7 @@ from tests import tiny
 from tests.plain import IDS
 
 TOKENS = [9, 2, 5, 11, 4, 3]
+OPTIONS = DraftOptions(2, SamplingParams(), torch.Generator(), tiny.VOCAB)
 
 
 def confined(tokens=TOKENS, **settings):
@@ -38,10 +42,50 @@ def test_logits_are_those_of_the_whole_layer_at_its_tokens_and_of_others_none(ru
     assert (found[:, others] == -math.inf).all()
 
 
-def test_models_that_put_out_as_many_tokens_share_a_forward():
-    assert differs(confined(), confined([1, 2, 3, 4, 5, 6])) is None
-    assert "tokens that they put out differ: 6 and 5" in differs(confined(), confined(TOKENS[:5]))
-    assert differs(confined(), tiny.llama(1)) and groups_with(confined(), tiny.llama(1))  # on ONNX Runtime in turn
+@pytest.mark.parametrize("static", [False, True])
+def test_models_with_maps_of_any_length_share_a_forward(static):
+    models = [confined(), confined([7, 1, 8]), confined([5])]
+    expected = torch.stack([tiny.logits_of(model, IDS)[-3:] for model in models])
+    assert all(differs(models[0], model) is None for model in models)
+    group = TorchGroup(models, static=static)
+    torch.testing.assert_close(group.forward(IDS, [0, 0, 0], last=3), expected, rtol=1e-4, atol=5e-5)
+    for decoder, logits in zip(group.decoders, expected, strict=True):
+        torch.testing.assert_close(decoder.forward(IDS, 0, last=3), logits, rtol=1e-4, atol=5e-5)
+
+
+def test_one_with_a_map_and_one_without_share_none():
+    assert "token map" in differs(confined(), tiny.llama(1))
+    assert groups_with(confined(), tiny.llama(1))  # on ONNX Runtime, in turn
+
+
+@pytest.mark.parametrize("runtime", tiny.RUNTIMES)
+def test_padding_of_its_vocabulary_is_never_drafted(runtime):
+    """The target has fewer tokens than the drafter, whose map names some of the others."""
+    decoder = tiny.RUNTIMES[runtime](confined([3, 2, 5, 11, 10]))
+    draft = decoder.draft(IDS, 0, DraftOptions(8, SamplingParams(), torch.Generator(), 10, with_q=True))
+    assert len(draft.tokens) == 8 and set(draft.tokens) <= {2, 3, 5} and draft.q.shape == (8, 10)
+
+
+def test_of_equal_logits_the_lowest_id_is_drafted(tmp_path):
+    (file := tmp_path / "map.json").write_text("[9, 4, 6]")
+    model = tiny.llama(1)
+    confine(model, file)
+    torch.nn.init.zeros_(model.lm_head.rows.weight)
+    drafts = [tiny.RUNTIMES[name](model).draft(IDS, 0, OPTIONS).tokens for name in tiny.RUNTIMES]
+    assert drafts == [(4, 4)] * len(drafts)
+
+
+def test_a_map_beside_a_tied_embedding_does_not_make_a_model_too_large(monkeypatch):
+    model = tiny.llama(1, tie_word_embeddings=True)
+    monkeypatch.setattr("drafters.models.decoder_graph.MAX_PARAMETERS", model.num_parameters())
+    assert unsupported(confined(tie_word_embeddings=True)) is None
+
+
+def test_output_layers_are_estimated_unquantised():
+    """What bitsandbytes leaves as it is."""
+    whole, part = (weight_bytes(model, 2, "nf4") for model in (tiny.llama(1), confined()))
+    hidden = tiny.llama(1).config.hidden_size
+    assert whole - part == 2 * hidden * (tiny.VOCAB - len(TOKENS))
 
 
 @pytest.mark.parametrize("name", ["map.json", "map.pt"])
@@ -52,7 +96,7 @@ def test_files_of_token_ids(tmp_path, name):
     else:
         torch.save(torch.tensor(TOKENS), file)
     confine(model, file)
-    assert model.lm_head.tokens.tolist() == TOKENS and model.lm_head.rows.weight.shape[0] == len(TOKENS)
+    assert model.lm_head.tokens.tolist() == sorted(TOKENS) and model.lm_head.rows.weight.shape[0] == len(TOKENS)
 
 
 @pytest.mark.parametrize(
@@ -64,9 +108,9 @@ def test_files_of_token_ids(tmp_path, name):
         ("[]", "is a list of token ids"),
         ("[1, 2.5]", "is a list of token ids"),
         ("[1, true]", "is a list of token ids"),
-        ("[1, -2]", f"token -2 is none of the drafter's {tiny.VOCAB} tokens"),
-        (f"[1, {tiny.VOCAB}]", f"token {tiny.VOCAB} is none of the drafter's {tiny.VOCAB} tokens"),
-        ("[4, 1, 4]", "token 4 stands twice"),
+        ("[1, -2]", f"token -2 is not among the drafter's {tiny.VOCAB} tokens"),
+        (f"[1, {tiny.VOCAB}]", f"token {tiny.VOCAB} is not among the drafter's {tiny.VOCAB} tokens"),
+        ("[4, 1, 4]", "token 4 is listed twice"),
     ],
 )
 def test_what_is_no_token_map(tmp_path, content, why):
