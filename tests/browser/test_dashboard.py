@@ -135,6 +135,7 @@ def test_what_the_filters_do_not_take_is_said(page: Page) -> None:
     expect(page.get_by_test_id("toast-body")).to_contain_text("pool=nope, policy=xyz")
 
 
+@pytest.mark.long
 def test_values_of_folded_filters_can_be_read(page: Page) -> None:
     page.locator("#more-filters > button").click()
     for value in ("version", "baseline"):

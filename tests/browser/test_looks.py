@@ -45,6 +45,7 @@ def test_a_phone_goes_to_the_output_when_a_run_starts(phone: Page) -> None:
     expect(output).to_be_in_viewport(ratio=1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("phone", ["light"], indirect=True)
 def test_edges_on_a_phone(phone: Page) -> None:
     run_example(phone, tokens=24)
@@ -67,6 +68,7 @@ def brightness(colour: str) -> float:
     return sum(map(float, re.findall(r"[\d.]+", colour)[:3])) / 3
 
 
+@pytest.mark.long
 def test_nothing_moves_while_tokens_stream_in(page: Page) -> None:
     box = "(({top, height}) => [top, height])(document.querySelector('#chart-place').getBoundingClientRect())"
     run_example(page, tokens=48)

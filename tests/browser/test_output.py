@@ -108,6 +108,7 @@ def test_rejected_guesses_are_shown_on_demand_and_never_read_out(ran: Page) -> N
     ran.get_by_label("Show rejected guesses").uncheck()
 
 
+@pytest.mark.long
 def test_the_next_run_begins_with_an_empty_timeline(page: Page) -> None:
     run(page)
     bars(page).nth(2).click()
