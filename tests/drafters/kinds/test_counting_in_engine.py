@@ -183,7 +183,8 @@ def test_tokens_are_written_by_frequency(card, tmp_path, capsys):
 def test_most_is_of_token_maps(card, tmp_path, capsys):
     (tmp_path / "text.txt").write_text("abc")
     end = ["--pool", str(card), "--out", str(tmp_path / "new"), str(tmp_path / "text.txt"), "--most"]
-    for action, most, why in (("build", "3", "--most is of token maps"), ("tokens", "0", "--most: 0 tokens are no")):
+    applies = "--most applies to tokens only"
+    for action, most, why in (("build", "3", applies), ("tokens", "0", "--most: 0 tokens are no")):
         assert main(["datastore", action, *end, most]) == 2
         assert why in capsys.readouterr().err and not (tmp_path / "new").exists()
 
