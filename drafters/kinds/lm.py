@@ -289,8 +289,9 @@ class LMEntry(ModelEntry):
         windows = {entry.name: entry._window for entry in entries if entry._window}
         confidences = {entry.name: entry.confidence for entry in entries}
         quantised = [name for name, on_onnx in int8.items() if on_onnx]
+        digests = {name: digest_of(model.state_dict()) for name, model in models.items()}  # before any are stacked
         for drafter in make_lm_drafters(models, context.target.vocab_size, windows, confidences, quantised):
-            drafter.digest = digest_of(models[drafter.name].state_dict())
+            drafter.digest = digests[drafter.name]
             drafters[drafter.name] = drafter
         for entry in entries:
             if entry.name in models:

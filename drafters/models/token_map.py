@@ -46,7 +46,8 @@ class ConfinedHead(torch.nn.Module):
     def fill_up(self, outputs: int) -> None:
         """Have so many outputs, by more of the first token, whose logit is then written more than once: models with
         fewer tokens share the products of others."""
-        more = outputs - len(self.tokens)
+        if not (more := outputs - len(self.tokens)):
+            return
         self.tokens = torch.cat([self.tokens, self.tokens[:1].expand(more)])
         for name, part in list(self.rows.named_parameters()):
             filled = torch.cat([part, part[:1].expand(more, *part.shape[1:])])
