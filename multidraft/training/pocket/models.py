@@ -64,19 +64,22 @@ def collect_answers(
     seed: int,
     batch: int = 96,
 ) -> list[Answer]:
-    """Let the target answer training prompts of all families, a batch of one family after the other."""
+    """Let the target answer training prompts of all families, a batch of one family after the other.
+
+    It ends with the batch that goes beyond ``minutes``, so it answers one at least.
+    """
     rng, answers = random.Random(seed), list[Answer]()
     started, families = time.perf_counter(), [name for name in FAMILIES if name in FAMILY_WEIGHTS]
     for temperature in cycle(TEMPERATURES):
         for family in families:
-            if time.perf_counter() - started >= 60 * minutes:
-                return answers
             examples = [FAMILIES[family].example(rng, "train") for _ in range(batch)]
             prompts = [chat_ids(tokenizer, example.prompt) for example in examples]
             longest = max(len(encode_example(tokenizer, e).ids) - len(p) for e, p in zip(examples, prompts))
             encoded = answer_batch(target, tokenizer, prompts, temperature, max_new_tokens=longest + 16)
             fitting = [e for e in encoded if len(e.ids) <= CONTEXT_WINDOW]
             answers.extend(with_distributions(target, family, fitting, tokenizer.pad_token_id))
+            if time.perf_counter() - started >= 60 * minutes:
+                return answers
         tokens = sum(len(a.top_ids) for a in answers)
         spent = (time.perf_counter() - started) / 60
         print(f"{spent:6.1f} min  {len(answers):,} answers  {tokens:,} tokens", flush=True)
