@@ -1,4 +1,4 @@
-"""What a measurement ran on, in words: stored with every run so that unlike machines are not compared."""
+"""What a measurement ran on, in words: stored with every run so that unlike machines are not compared; its clock."""
 
 from __future__ import annotations
 
@@ -38,6 +38,13 @@ def describe(device: torch.device | str) -> str:
         return torch.cuda.get_device_name(device)
     name = _entry(Path("/proc/cpuinfo"), "model name") or platform.processor() or platform.machine() or "unknown CPU"
     return f"{name}, 1 core" if (count := cores()) == 1 else f"{name}, {count} cores"
+
+
+def clock(device: torch.device) -> float:
+    """Seconds, as soon as the device has done all that it was given so far."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
 
 
 def cores() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,6 +13,7 @@ import torch
 
 from drafters.draft import Draft
 from drafters.errors import PromptError
+from drafters.hardware import clock
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.bench.suites import SuiteItem
@@ -75,11 +75,9 @@ def _milliseconds(pool: Pool, action: Callable[[], object]) -> float:
 
 def _seconds(pool: Pool, action: Callable[[], T]) -> tuple[float, T]:
     """Seconds that ``action`` takes on the device, and what it returns."""
-    started = time.perf_counter()
+    started = clock(pool.device)
     result = action()
-    if pool.device.type == "cuda":
-        torch.cuda.synchronize(pool.device)
-    return time.perf_counter() - started, result
+    return clock(pool.device) - started, result
 
 
 def compare_plain_decoding(pool: Pool, prompt: str) -> dict[str, float]:

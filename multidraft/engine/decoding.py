@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from greenlet import GreenletExit
 from drafters.caches import ran_out
 from drafters.draft import Draft
 from drafters.errors import ContextWindowError, DraftError, told
+from drafters.hardware import clock
 from drafters.models.streams import let_others_on, own_seconds, texts_at_once
 from drafters.sampling import SamplingParams, probabilities
 from drafters.text import TextStream
@@ -87,7 +87,6 @@ class Decoding(Iterator[Round]):
         spec = canonical_spec(policy) if isinstance(policy, str) else policy.name
         self.generation = Generation(text, spec, tuple(names), len(self.context), turns=tuple(turns))
         self._arms = range(ALL_DRAFTERS, len(names))
-        self._queued = pool.target.device.type == "cuda"
         self._cancelled, self._stopped = threading.Event(), False
         self._stop, self.logprobs = StopTexts(output.stop, pool.tokenizer), list[TokenLogprob]()
         self._evaluated, self._unseen_p = len(self.context), list[torch.Tensor]()
@@ -309,11 +308,8 @@ class Decoding(Iterator[Round]):
         return "running"
 
     def _now(self) -> tuple[float, float]:
-        """Seconds, with the device's queue emptied first: those of the clock, and those of this text's own work, which
-        in a batch is less."""
-        if self._queued:
-            torch.cuda.synchronize(self.pool.target.device)
-        return time.perf_counter(), own_seconds()
+        """Seconds of the clock, and those of this text's own work, which in a batch is less."""
+        return clock(self.pool.target.device), own_seconds()
 
 
 def stream(

@@ -6,9 +6,9 @@
 Recorded texts are replayed. The policy is not told their costs, as in other replays, but has a ``CostMeter`` to which
 each round is told, as live, off by chance. Every so many texts it begins anew with what a warm-up measures, and that
 as if the machine had been busy meanwhile: drafts took several times as long (of few tokens, or long ones too), or
-drafts and verification, or long verifications alone. Printed is how many times as many seconds and rounds it takes as
-by the true costs, from the router and cold; and, in the mean of these, with other values of the numbers that are there
-for it.
+drafts and verification, or long verifications alone; or as if it had not, and were busy since. Printed is how many
+times as many seconds and rounds it takes as by the true costs, from the router and cold; and, in the mean of these,
+with other values of the numbers that are there for it.
 """
 
 from __future__ import annotations
@@ -42,9 +42,12 @@ CONSTANTS = (
 )
 """Where they are, and other values of each: without the fading of what was measured, the first; likewise the second; a
 longest draft now and then, the third."""
-DISTURBED = ("drafts", "drafts, long ones too", "drafts and verification", "long verifications")
+SINCE = "nothing; since then all"
+DISTURBED = ("drafts", "drafts, long ones too", "drafts and verification", "long verifications", SINCE)
 LONG = 8
 """Drafted tokens of a long verification."""
+EVALUATED = (1, 2, 1, 3, 1, 2)
+"""Tokens to read in the warm-up's other evaluations."""
 SPREAD = 0.1
 """Standard deviation of the logarithm of a measurement."""
 
@@ -86,11 +89,15 @@ def play(meter: CostMeter, true: Costs, arm: int | None, played: Feedback, chanc
 
 
 def warm(true: Costs, shapes: Sequence[Any], length: int, drafts: Sequence[int] = (1, 1, 2)) -> CostMeter:
-    """What a warm-up measures: an evaluation, ``drafts`` of each drafter, which end after a token or two, as of a text
-    that no drafter knows, and rounds without."""
+    """What a warm-up measures: an evaluation of a text that nobody has read and some of few tokens, a verification of
+    each length, ``drafts`` of each drafter, which end after a token or two, as of a text that none knows, and rounds
+    without."""
     meter, chance = CostMeter(len(shapes), shapes), np.random.default_rng(0)
-    meter.begin(100, ())
-    meter.evaluated(true.evaluation_seconds(100))
+    for unread in (100, *EVALUATED):
+        meter.begin(unread, ())
+        meter.evaluated(true.evaluation_seconds(unread) * off(chance))
+    for nodes in range(1, length + 1):
+        meter.verify.clock(nodes, true.verification(nodes) * off(chance))
     for arm in range(len(shapes)):
         for drafted in drafts:
             meter.unread.evaluated()
@@ -107,10 +114,13 @@ def slower(line: Line, factor: float) -> None:
 def disturbed(meter: CostMeter, what: str, factor: float) -> CostMeter:
     """A copy of what is measured, with the given part slowed down."""
     meter = copy.deepcopy(meter)
+    if since := what == SINCE:
+        factor = 1 / factor
+        slower(meter.evaluation, factor)
     if what != "long verifications":
         for line in {id(line): line for line in meter.steps}.values():
             slower(line, factor)
-    if what == "drafts and verification":
+    if what == "drafts and verification" or since:
         slower(meter.verify, factor)
         slower(meter.plain, factor)
     if what == "long verifications":

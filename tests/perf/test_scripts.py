@@ -62,6 +62,9 @@ def test_disturbed(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypat
     slow = disturbed.disturbed(meter, "drafts and verification", 3.0).costs(4)
     assert slow.draft_step == pytest.approx(3.0 * meter.costs(4).draft_step)
     assert slow.verify[1:] == pytest.approx(3.0 * meter.costs(4).verify[1:])
+    since = disturbed.disturbed(meter, disturbed.SINCE, 3.0).costs(4)
+    assert 3.0 * since.verify == pytest.approx(meter.costs(4).verify)
+    assert 3.0 * since.evaluate == pytest.approx(meter.costs(4).evaluate)
     long = disturbed.disturbed(meter, "long verifications", 3.0).costs(4)
     assert long.draft_step == pytest.approx(meter.costs(4).draft_step)
     assert long.verify[4] / long.verify[1] > 1.2 * meter.costs(4).verify[4] / meter.costs(4).verify[1]

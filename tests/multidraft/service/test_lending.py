@@ -190,6 +190,15 @@ def test_the_warm_up_tells_evaluations_that_have_to_read_a_text_from_others(pool
     assert evaluation.x > 0.8 * most and evaluation.xx > 0.6 * most**2, "one of so many tokens, beside those of a few"
 
 
+def test_the_warm_up_verifies_drafts_of_all_lengths(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So what long ones cost does not hang on the first that a visitor's text calls for."""
+    scored, score = set[int](), pool.target.score
+    monkeypatch.setattr(pool, "draft_length", 12)
+    monkeypatch.setattr(pool.target, "score", lambda draft: [scored.add(len(draft)), score(draft)][1])
+    warm_up(pool)
+    assert scored == set(range(13)) and pool.costs.verify.x / pool.costs.verify.weight > 3.0
+
+
 def test_twins_go_with_their_pool(pool_card: Path) -> None:
     lender, pool = Lender(), load_pool(pool_card)
     lent(lender, pool)
