@@ -110,11 +110,12 @@ def _runtime(model: PreTrainedModel) -> str:
     return runtime_of(model, model.dtype, str(model.device))
 
 
-def decoder_for(model: PreTrainedModel, int8: bool = False) -> Decoder:
-    """``model`` on its fastest runtime; on ONNX Runtime with int8 weights where that is asked for."""
+def decoder_for(model: PreTrainedModel, int8: bool = False, *, verifies: bool = False) -> Decoder:
+    """``model`` on its fastest runtime; on ONNX Runtime with int8 weights where that is asked for. Of a target, which
+    ``verifies``, it is not asked how sure it is."""
     runtime = _runtime(model)
     if runtime == "onnx":
-        return OnnxDecoder(model, int8)
+        return OnnxDecoder(model, int8, verifies=verifies)
     return TorchDecoder(model) if runtime == "torch" else HubDecoder(model)
 
 

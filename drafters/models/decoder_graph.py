@@ -44,14 +44,15 @@ class DecoderGraph(Graph):
     where each of them stands; ``rows``, int64 (R,), tokens that logits are wanted of; those of
     :func:`~drafters.models.graph.attention_inputs` with ``bias``, and ``sliding`` for layers with a sliding window,
     (B or 1, 1, L, room); and the caches. Outputs: ``logits`` (R, V or the tokens of a
-    :class:`~drafters.models.token_map.ConfinedHead`); of each row the most probable token, ``tokens``,
-    int64 (R,), and its log-probability, ``chances``, float (R,), which is not finite where a logit is not; and
-    ``hidden_i`` (T, hidden) of the captured layers.
+    :class:`~drafters.models.token_map.ConfinedHead`); of each row the most probable token, ``tokens``, int64 (R,), and
+    ``chances``, float (R,): its log-probability, or, if the model ``verifies``, a number that is not finite where a
+    logit is not; and ``hidden_i`` (T, hidden) of the captured layers.
 
     Args:
         model: one that :func:`unsupported` has nothing against, float32 on the CPU.
         capture: layers whose hidden states are wanted, as of :meth:`~drafters.models.decoder.Decoder.forward`.
         int8: as of :class:`~drafters.models.graph.Graph`.
+        verifies: whether it is a target, of which nobody asks how sure it is.
 
     Attributes:
         proto: the graph.
@@ -60,9 +61,11 @@ class DecoderGraph(Graph):
         outputs: how many logits a token has.
     """
 
-    def __init__(self, model: PreTrainedModel, capture: Sequence[int] = (), int8: bool = False):
+    def __init__(
+        self, model: PreTrainedModel, capture: Sequence[int] = (), int8: bool = False, *, verifies: bool = False
+    ):
         super().__init__(int8)
-        self.config, self.capture = model.config, capture
+        self.config, self.capture, self._verifies = model.config, capture, verifies
         self._hidden: dict[int, str] = {}
         self.biases: list[str] = []
         self._add(model)
@@ -87,7 +90,8 @@ class DecoderGraph(Graph):
         self._hidden[len(body.layers)] = normed
         self.outputs, head, confined = outputs_of(model), model.lm_head, isinstance(model.lm_head, ConfinedHead)
         head, tokens = (head.rows, head.tokens) if confined else (head, None)
-        self.choose(self.linear(self.op("Gather", normed, "rows"), *_linear(head), into="logits"), tokens)
+        logits = self.linear(self.op("Gather", normed, "rows"), *_linear(head), into="logits")
+        self.choose(logits, tokens, verifies=self._verifies)
 
     def _attention(self, x: str, layer: Any, index: int, bias: str) -> str:
         heads, kv_heads = int(self.config.num_attention_heads), int(self.config.num_key_value_heads)

@@ -143,22 +143,23 @@ class Graph:
         silu = self.op("QuickGelu", self.linear(x, *gate), domain=FUSED, alpha=1.0)
         return self.linear(self.op("Mul", silu, self.linear(x, *up)), *down)
 
-    def choose(self, logits: str, ids: torch.Tensor | None = None) -> None:
+    def choose(self, logits: str, ids: torch.Tensor | None = None, *, verifies: bool = False) -> None:
         """What a greedy step takes from its logits, the outputs ``tokens`` and ``chances``: here it costs less than in
         Python, whose code and data the weights have pushed out of the processor's caches.
 
         Args:
             ids: the token that each logit is of, where they are not numbered.
+            verifies: whether ``chances`` shall not be finite where a logit is not, and need be no more than that.
         """
         last = self.constant(np.array([-1]))
         best = self.ops("ArgMax", [logits], outputs=["" if ids is not None else "tokens"], axis=-1, keepdims=0)[0]
         if ids is not None:
             self.ops("Gather", [self.constant(ids.numpy()), best], outputs=["tokens"])
-        chance = self.op("ReduceMax", self.op("LogSoftmax", logits, axis=-1), last, keepdims=0)
-        # Maxima may pass over what is not a number; a sum does not.
-        total = self.op("ReduceSum", logits, last, keepdims=0)
-        nothing = self.op("Mul", total, self.constant(np.zeros((), np.float32)))
-        self.ops("Add", [chance, nothing], outputs=["chances"])
+        if not verifies:
+            self.ops("ReduceMax", [self.op("LogSoftmax", logits, axis=-1), last], outputs=["chances"], keepdims=0)
+            return
+        total = self.op("ReduceSum", logits, last, keepdims=0)  # a maximum may pass over what is not a number
+        self.ops("Mul", [total, self.constant(np.zeros((), np.float32))], outputs=["chances"])
 
     def build(self, name: str, inputs: Iterable[ValueInfoProto], outputs: Iterable[ValueInfoProto]) -> ModelProto:
         """The model of all that was added."""

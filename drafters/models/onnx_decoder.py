@@ -30,13 +30,13 @@ class OnnxDecoder(SlotDecoder):
 
     Args:
         model: one that :func:`unsupported` has nothing against.
-        int8: as of :class:`~drafters.models.graph.Graph`.
+        int8, verifies: as of :class:`~drafters.models.decoder_graph.DecoderGraph`.
     """
 
     runs: OnnxModel
 
-    def __init__(self, model: PreTrainedModel, int8: bool = False):
-        super().__init__(OnnxModel(model, int8))
+    def __init__(self, model: PreTrainedModel, int8: bool = False, *, verifies: bool = False):
+        super().__init__(OnnxModel(model, int8, verifies=verifies))
         self.model = model
 
     def draft(self, ids: Sequence[int], start: int, options: DraftOptions) -> Draft:

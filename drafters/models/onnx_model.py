@@ -51,12 +51,12 @@ class OnnxModel:
         model: one that :func:`~drafters.models.onnx_decoder.unsupported` has nothing against. Its parameters are
             shared, not copied; ONNX Runtime keeps a packed copy of its matrices beside them, made at the first
             forward: later changes of the parameters have no effect.
-        int8: as of :class:`~drafters.models.graph.Graph`.
+        int8, verifies: as of :class:`~drafters.models.decoder_graph.DecoderGraph`.
     """
 
-    def __init__(self, model: PreTrainedModel, int8: bool = False):
+    def __init__(self, model: PreTrainedModel, int8: bool = False, *, verifies: bool = False):
         shared_threads()
-        self.model, self.config, self.int8 = model, model.config, int8
+        self.model, self.config, self.int8, self.verifies = model, model.config, int8, verifies
         self.vocab_size, self.parameter_count = int(self.config.vocab_size), model.num_parameters()
         self.window = int(self.config.max_position_embeddings)
         self._sliding = sliding_window_of(self.config)
@@ -163,7 +163,7 @@ class OnnxModel:
                 self._cache[:, slot, :, start : start + len(kept)] = self._cache[:, slot, :, torch.tensor(kept) + start]
 
     def _load(self, capture: set[int]) -> onnxruntime.InferenceSession:
-        graph = DecoderGraph(self.model, sorted(capture | self._captured), self.int8)
+        graph = DecoderGraph(self.model, sorted(capture | self._captured), self.int8, verifies=self.verifies)
         session = session_of(graph)
         self._graph, self._session, self._buffers, self._captured = graph, session, Held(), set(graph.capture)
         return session

@@ -34,7 +34,7 @@ class Target:
         self.model = model
         self.vocab_size: int = int(text_config(model).vocab_size)
         self.device = model.device
-        self.decoder = decoder or decoder_for(model)
+        self.decoder = decoder or decoder_for(model, verifies=True)
         self.window: int = min(self.decoder.window, window or self.decoder.window)
         self._length = 0
         self._pending: int | None = None

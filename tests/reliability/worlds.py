@@ -161,6 +161,8 @@ def on_runtime(target: str, drafters: str) -> Iterator[None]:
     with (
         heads_on,
         patch.object(decoder, "_runtime", chosen),
-        patch("drafters.models.target.decoder_for", lambda m: decoder_of(m) if found(m) != "hub" else HubDecoder(m)),
+        patch(
+            "drafters.models.target.decoder_for", lambda m, **_: decoder_of(m) if found(m) != "hub" else HubDecoder(m)
+        ),
     ):
         yield

@@ -49,7 +49,7 @@ def card(tmp_path_factory):
 def pool(request, card):
     """A pool whose target runs on each of the runtimes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("drafters.models.target.decoder_for", tiny.RUNTIMES[request.param])
+        patch.setattr("drafters.models.target.decoder_for", lambda model, **_: tiny.RUNTIMES[request.param](model))
         pool = load_pool(card)
     pool.stop_ids = frozenset()
     return pool

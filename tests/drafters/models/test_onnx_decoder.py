@@ -27,6 +27,13 @@ def test_the_likeliest_tokens_are_those_of_the_logits(last):
     close(torch.from_numpy(chances), logits.log_softmax(dim=-1).amax(dim=-1))
 
 
+def test_a_target_finds_its_likeliest_tokens_and_that_all_logits_are_finite():
+    decoder = OnnxDecoder(tiny.llama(1), verifies=True)
+    logits = decoder.forward([3, 7, 2, 9, 9, 4], 0)
+    tokens, chances = decoder.likeliest
+    assert tokens.tolist() == logits.argmax(dim=-1).tolist() and np.isfinite(chances).all()
+
+
 def test_of_equal_logits_the_first_is_the_likeliest():
     model = tiny.llama(1)
     model.lm_head.weight.data.zero_()
@@ -40,7 +47,7 @@ def test_of_equal_logits_the_first_is_the_likeliest():
 def test_logits_that_are_not_finite_have_no_likeliest_token(wrong, token):
     model = tiny.llama(1)
     model.lm_head.weight.data[token] = wrong
-    decoder = OnnxDecoder(model)
+    decoder = OnnxDecoder(model, verifies=True)
     logits = decoder.forward([3, 7, 2], 0)
     assert not logits[:, token].isfinite().any() and not np.isfinite(decoder.likeliest[1]).any()
 
