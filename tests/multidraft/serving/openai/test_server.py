@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -18,6 +19,7 @@ from drafters.sampling import SamplingParams
 from multidraft.engine.decoding import generate
 from multidraft.service import jobs as service_jobs
 from multidraft.service.limits import Limits
+from multidraft.service.workbench import Workbench
 from multidraft.serving.openai import server as servers
 from storage.run import Run
 from storage.store import Store
@@ -33,9 +35,11 @@ def client(serve) -> Iterator[openai.OpenAI]:
         yield client
 
 
-def test_a_completion_is_the_targets_text_with_its_figures(client: openai.OpenAI, pool: Pool, store: Store) -> None:
+def test_a_completion_is_the_targets_text_with_its_figures(
+    client: openai.OpenAI, pool: Pool, workbench: Workbench, store: Store
+) -> None:
     answer = client.completions.create(prompt=PROMPT, max_tokens=20, **GREEDY, extra_body={"policy": "round-robin"})
-    # The server may still score what it has answered, on the same caches.
+    until_scored(workbench)
     out = generate(pool.twin(), PROMPT, "round-robin", SamplingParams(20, draft_length=pool.draft_length))
     Completion.model_validate(answer.model_dump(), strict=True)
     assert answer.choices[0].text == out.text and answer.choices[0].finish_reason == "length"
@@ -60,9 +64,14 @@ def test_a_completion_is_the_targets_text_with_its_figures(client: openai.OpenAI
 
 def test_an_answer_may_be_kept_from_those_that_learn(client: openai.OpenAI, workbench, store: Store) -> None:
     client.completions.create(prompt=PROMPT, max_tokens=4, **GREEDY, extra_body={"store": False})
-    while workbench.jobs.counts[0]:  # it is scored and recorded when its text has been sent
-        workbench.jobs.do(lambda: None).result()
+    until_scored(workbench)
     assert the_run(store).origin.learn is False
+
+
+def until_scored(workbench: Workbench) -> None:
+    """A text is sent before it is scored, on the same caches and if nothing else waits for them, and recorded anew."""
+    while workbench.jobs.counts[0]:
+        time.sleep(0.01)
 
 
 def the_run(store: Store) -> Run:
