@@ -53,6 +53,7 @@ def test_the_model_of_transformers(capsys, monkeypatch):
 def test_the_policy_of_ones_own(pool, monkeypatch):
     (code,) = blocks("docs/policies.md", "python")
     monkeypatch.setitem(base.POLICIES, "epsilon-greedy", None)  # so that it is forgotten afterwards
+    del base.POLICIES["epsilon-greedy"]
     exec(code, {})
     assert "epsilon-greedy" in md.policy_names()
     params = md.SamplingParams(max_new_tokens=30, draft_length=4)

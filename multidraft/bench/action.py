@@ -142,7 +142,7 @@ def left_out(advice: Advice) -> LeftOut | None:
     without = f"{card}{',' if WITHOUT_SOME in card else WITHOUT_SOME}{','.join(gone)}"
     prompts, limit = (suite, f" --limit {advice.prompts}") if suite in suite_names() else ("PROMPTS.jsonl", "")
     command = f"python -m multidraft bench {prompts} --pool {without} --policies {live.best.spec}{limit}"
-    command += f" --draft-length {params.draft_length} --max-new-tokens {params.max_new_tokens} --db runs.db"
+    command += f" --draft-length {params.draft_length} --max-new-tokens {params.max_new_tokens} --db HISTORY.db"
     return LeftOut(gone, command)
 
 

@@ -16,7 +16,7 @@ from storage.run import Source
 
 
 def add(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("form", choices=EXPORTS, help="what to write; a .zip has a file or a folder by pool and policy")
+    sub.add_argument("format", choices=EXPORTS, help="what to write; a .zip has a file or a folder by pool and policy")
     sub.add_argument("out", type=Path, help="the file to write")
     sub.add_argument("--db", type=Path, required=True, help="history database")
     sub.add_argument("--policies", default="", help="comma-separated: only runs of these")
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     if not count(options.db, chosen):
         raise md.UserError(f"There is nothing to export: no run in {options.db} matches")
     try:
-        written = EXPORTS[options.form](options.db, chosen, options.out)
+        written = EXPORTS[options.format](options.db, chosen, options.out)
     except OSError as error:
         raise md.UserError(f"{options.out} cannot be written ({error.strerror}); name another file") from None
     print(f"{options.out}: {written} runs")

@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
             f"\nAutoregressive decoding, prefill included: {ours:.0f} tokens/s; transformers' generate: {theirs:.0f}."
         )
     if options.matrix:
-        print("\nAccepted tokens per round (own token counted), by drafter and task:\n")
+        print("\nAccepted tokens per round (own token counted), by drafter and task; * is the most for a task:\n")
         print(render_matrix(content["matrix"]))
     return 0
 

@@ -228,7 +228,17 @@ POLICIES: dict[str, type[Policy]] = {}
 
 
 def register(policy: P) -> P:
-    """Class decorator: make a policy known under its ``name`` in Python, command line and interface."""
+    """Class decorator: make a policy known under its ``name`` in Python, command line and interface.
+
+    Raises:
+        PolicyError: another class has the name; the same one may be registered again, as a notebook does.
+    """
+    known = POLICIES.get(policy.name, policy)
+    if (known.__module__, known.__qualname__) != (policy.__module__, policy.__qualname__):
+        raise PolicyError(
+            f"{policy.__qualname__}: there is a policy {policy.name!r} already, {known.__qualname__} of "
+            f"{known.__module__}; give this one a name of its own"
+        )
     POLICIES[policy.name] = policy
     return policy
 

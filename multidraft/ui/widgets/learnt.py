@@ -63,10 +63,10 @@ def beginning_html(found: Beginning, pool: str, drafters: Sequence[str]) -> Mark
         voice = f"By what {count(prior.lessons, 'past run')} on {pool}{' and its router' if router else ''} tell"
         expected, doubt = prior.tokens(context.draft_length)
     elif suited is not None:
-        voice = f"No past run on {pool} speaks yet, only its router: by that"
+        voice = f"No past run on {pool} is like this prompt; by its router alone"
         expected, doubt = tokens_of(np.array(acceptance_by_route(suited)), context.draft_length), None
     else:
-        voice = f"No past run on {pool} speaks yet, and it has no router: knowing nothing"
+        voice = f"No past run on {pool} is like this prompt, and it has no router: knowing nothing"
         expected, doubt = None, None
     first = "nobody" if found.arm == NO_DRAFTER else drafters[found.arm]
     asked = f", {count(found.length, 'token')}" if found.length else ""

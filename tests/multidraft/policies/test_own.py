@@ -36,7 +36,11 @@ def test_a_policy_in_a_file_of_ones_own_can_be_named(
 
 @pytest.mark.parametrize(
     ("name", "text", "said"),
-    [("gone.py", None, "which is no Python file"), ("bad.py", "import nothing_of_this_name", "ModuleNotFoundError")],
+    [
+        ("gone.py", None, "which is no Python file"),
+        ("bad.py", "import nothing_of_this_name", "ModuleNotFoundError"),
+        ("mine.py", FILE.replace('"first"', '"ucb"'), "First: there is a policy 'ucb' already"),
+    ],
 )
 def test_a_file_that_cannot_be_imported_ends_the_start(
     tmp_path: Path,

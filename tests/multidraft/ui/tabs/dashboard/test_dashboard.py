@@ -100,7 +100,7 @@ def test_a_verdict_on_the_filtered_runs_and_what_they_taught(
 def test_what_the_pool_would_begin_a_prompt_with(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workbench.pool, "costs", CostMeter(4))  # or what other tests measured would count
     box = PromptBox(LabWork(workbench))
-    assert "No past run on tiny speaks yet, and it has no router" in box.answer("abc abd")
+    assert "No past run on tiny is like this prompt, and it has no router" in box.answer("abc abd")
     assert "prompt is empty" in box.answer("  ")
     assert isinstance(workbench.pool.traffic, Traffic)
     names = [drafter.name for drafter in workbench.pool.drafters]
