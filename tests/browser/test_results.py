@@ -22,7 +22,8 @@ def test_two_experiments_are_found_and_compared_and_the_result_has_its_own_page(
     page.goto(f"{address}?tab=results&words=compared")
     for batch in ("apart", "later"):
         page.locator(f"[data-experiment={batch}]").check()
-    expect(page.locator(".md-compare [role=status]")).to_contain_text("no prompt in common")
+    said = "The two experiments have no prompt in common; run the same suite in both."
+    expect(page.locator(".md-compare [role=status]")).to_have_text(said)
     expect(page.locator(".md-link-button")).to_have_attribute("aria-disabled", "true")
     page.locator("[data-experiment=apart]").uncheck()
     page.locator("[data-experiment=later]").uncheck()

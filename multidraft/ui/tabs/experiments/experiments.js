@@ -35,7 +35,7 @@ function chooseTwo(element, trigger) {
 
   async function ask(link, said, address) {
     const answer = await fetch(`${address}.csv`).catch(() => null); // whoever follows the link hears of it
-    const why = answer?.status === 422 ? await answer.text() : "";
+    const why = answer?.status === 422 ? (await answer.json()).detail : "";
     if (why && link.href === address) refuse(link, said, why);
   }
 
