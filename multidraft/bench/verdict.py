@@ -236,8 +236,7 @@ def _rivals(advice: Advice) -> list[str]:
         return ["There is no other policy to compare it with."]
     if advice.certain:
         others = "the other policy" if len(slower) == 1 else f"each of the {len(slower)} others"
-        named = _named(slower, advice)
-        return [f"Whole requests are faster than under {others}, at the 95 % level: than under {named}."]
+        return [f"Under {others} whole requests are slower, at the 95 % level: {_named(slower, advice)}."]
     than = f"than under `{advice.best.spec}`"
     said = [f"Under {_named(level, advice)} whole requests are not significantly slower {than}."]
     paired = "(paired by prompt; the intervals in the table do not show this)"
