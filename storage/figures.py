@@ -164,7 +164,7 @@ def timed_short(value: float, uncertainty: float | None, unit: str = "") -> str:
     if uncertainty > SAYS_NOTHING and not timed_side(value, uncertainty):
         return "too noisy"
     low, high = timed_interval(value, uncertainty)
-    return f"{low:.2f}–{high:.2f}{unit}" if low else f"below {high:.2f}{unit}"
+    return f"{_end(low)}–{_end(high)}{unit}" if low else f"below {_end(high)}{unit}"
 
 
 def timed_text(value: float, uncertainty: float | None, unit: str = "") -> str:

@@ -132,7 +132,7 @@ def problem(error: Exception, source: Source) -> PoolError:
     if isinstance(error, LocalEntryNotFoundError):
         return HubDownError(
             f"{place} is not in the local cache, and {constants.ENDPOINT} cannot be reached: check the network, or "
-            "name a local folder (path) in the card"
+            "name a local folder in its place"
         )
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         space = f"does not fit on the disk of {constants.HF_HUB_CACHE}: make room, or set HF_HOME to another"

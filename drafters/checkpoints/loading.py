@@ -152,5 +152,6 @@ def same_tokens(own: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase) -
 def tokenizer_of(source: Source, card: Path) -> PreTrainedTokenizerBase:
     """The tokenizer of a model."""
     folder = folder_of(source, card, TOKENIZER_FILES)
-    with explained(f"cannot load the tokenizer from {source.id or folder}"):
+    files = ". Check that the folder or Hub repository holds tokenizer.json and tokenizer_config.json"
+    with explained(f"cannot load the tokenizer from {source.id or folder}", files):
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)

@@ -85,7 +85,9 @@ def _repeated(ran: Advice) -> str:
     """On how many of the prompts policies began with what the very prompt had taught."""
     if not ran.repeated:
         return ""
-    on = listed([f"{prompts} of these {ran.prompts} when `{spec}` ran" for spec, prompts in ran.repeated.items()])
+    on = listed(
+        [f"{prompts} of {count(ran.prompts, 'prompt')} when `{spec}` ran" for spec, prompts in ran.repeated.items()]
+    )
     return f"Prompts seen before: the pool had already learnt from {on}, so new prompts may be answered more slowly."
 
 

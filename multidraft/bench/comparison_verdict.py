@@ -57,7 +57,7 @@ def _same_rounds(found: Comparison) -> list[str]:
 def _repeated(found: Comparison) -> list[str]:
     """On how many prompts policies began with what the very prompt had taught."""
     seen = [
-        f"{prompts} of these {pair.request.prompts} when {name} ran in {side}"
+        f"{prompts} of {count(pair.request.prompts, 'prompt')} when {name} ran in {side}"
         for pair in found.pairs
         for side, name, prompts in zip("AB", (f"`{spec}`" for spec in pair.specs), pair.repeated, strict=True)
         if prompts

@@ -7,6 +7,8 @@ from typing import Any
 
 from multidraft.bench.baseline import BASELINE
 from multidraft.bench.report import best_drafters
+from storage.figures import FEWEST_TOKENS
+from storage.records import FINISHED
 
 NOTHING = "–"
 COLUMNS = ("overall", "whole request", "MAT", "tokens/drafting s", "tokens/s", "regret", "best arm", "lossless")
@@ -34,7 +36,7 @@ def markdown(head: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def _figures(policy: dict[str, Any]) -> list[str]:
-    if policy["speedup"] is None:
+    if policy["tokens_per_second"] is None:
         return ["failed" if policy["failed"] else NOTHING, *(NOTHING for _ in COLUMNS[1:])]
     expected = policy["expected_regret"]
     return [
@@ -51,7 +53,7 @@ def _figures(policy: dict[str, Any]) -> list[str]:
 
 def _speedup(policy: dict[str, Any], name: str) -> str:
     interval = policy[f"{name}_interval"]
-    return f"{policy[name]:.2f}x" + (f" ({interval[0]:.2f}–{interval[1]:.2f})" if interval else "")
+    return shown(policy[name], "{:.2f}x") + (f" ({interval[0]:.2f}–{interval[1]:.2f})" if interval else "")
 
 
 def percent(share: float | None, sign: str = "") -> str:
@@ -63,6 +65,13 @@ def count(number: int, noun: str) -> str:
     """``1 round``, ``2 rounds``, ``1,000 rounds``; ``1 policy``, ``2 policies``."""
     many = f"{noun[:-1]}ies" if noun.endswith("cy") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else many}"
+
+
+def left_out(runs: int) -> str:
+    """A sentence on finished runs that are too short for a speed-up; empty where there are none."""
+    are = "is" if runs == 1 else "are"
+    of = f"{count(runs, 'run')} of fewer than {FEWEST_TOKENS} tokens"
+    return f"{of} {are} left out of speed-ups: too short to say." if runs else ""
 
 
 def shown(value: float | None, form: str) -> str:
@@ -87,6 +96,8 @@ def notes(report: dict[str, Any]) -> list[str]:
             f"The best single drafter of each task ({named}): {best['tokens_per_second']:.0f} tokens/s, "
             f"{best['speedup']:.2f}x."
         )
+    short = sum(row["status"] in FINISHED and row["tokens"] < FEWEST_TOKENS for row in report["rows"])
+    said += [left_out(short)] if short else []
     for spec, policy in report["policies"].items():
         if policy["failed"]:
             runs = sum(policy["statuses"].values())

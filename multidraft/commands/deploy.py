@@ -28,6 +28,7 @@ PARTS = "app.py README.md LICENSE requirements.txt pyproject.toml multidraft dra
 """What a Space needs of the repository; nothing else is uploaded."""
 
 SPACE_TOKEN = "MULTIDRAFT_SPACE_TOKEN"
+_USES = "read gated models and write the history's dataset"
 """Variable with the token for the Space; not the user's own, which may have more permissions than it needs."""
 
 _SETUP = (".json", ".txt", ".model", ".jinja")
@@ -118,8 +119,8 @@ def _steps(
     for name, value in _variables(options, path).items():
         yield f"set the variable {name}", partial(api.add_space_variable, space, name, value)
     if token and _wants_token(options, card):
-        about = "reads models, writes the history"
-        yield "set the secret HF_TOKEN", partial(api.add_space_secret, space, "HF_TOKEN", token, description=about)
+        secret = partial(api.add_space_secret, space, "HF_TOKEN", token, description=f"to {_USES}")
+        yield "set the secret HF_TOKEN", secret
 
     def upload() -> None:
         message = f"multidraft {md.version()}"
@@ -141,9 +142,10 @@ def _show(options: argparse.Namespace, card: Card, path: Path) -> None:
     if options.dataset:
         print(f"dataset {options.dataset}: create it (private) unless it exists")
     if _wants_token(options, card):
-        print(
-            f"secret HF_TOKEN = the value of {SPACE_TOKEN}{'' if SPACE_TOKEN in os.environ else ', which is not set'}"
-        )
+        told = f"= the value of {SPACE_TOKEN}"
+        if SPACE_TOKEN not in os.environ:
+            told = f"is not set: put a token that may {_USES} into {SPACE_TOKEN} (docs/spaces.md)"
+        print(f"secret HF_TOKEN {told}")
     with staged(card, path, options.hardware, None) as folder:
         sizes = {file.relative_to(folder): file.stat().st_size / 2**20 for file in folder.rglob("*") if file.is_file()}
         largest = max(sizes, key=sizes.__getitem__)

@@ -9,6 +9,7 @@ import sys
 import multidraft as md
 from multidraft.bench.measure import conditions_of
 from multidraft.commands.options import add_decoding, add_pool, check_decoding, load_pool, sampling_params
+from storage.records import status_title
 from storage.run import Origin, Run
 
 
@@ -36,8 +37,9 @@ def run(options: argparse.Namespace) -> int:
     else:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in out.drafter_shares.items())
         print(
-            f"\n\n[{out.status}: {len(out.token_ids)} tokens in {out.seconds:.2f} s = {out.tokens_per_second:.0f} "
-            f"tokens/s; {out.mean_accepted_tokens:.2f} tokens per round; written by {shares}]",
+            f"\n\n[{status_title(out.status)}: {len(out.token_ids)} tokens in {out.seconds:.2f} s = "
+            f"{out.tokens_per_second:.0f} tokens/s; {out.mean_accepted_tokens:.2f} tokens per round; "
+            f"written by {shares}]",
             file=sys.stderr,
         )
         if out.benched:

@@ -267,10 +267,9 @@ class Api:
             self.workbench.jobs.forget(batch)
         if batch.error:
             raise gr.Error(f"an error ended the batch after {len(batch.rows)} of {batch.total} runs: {batch.error}")
-        report = as_json(batch.rows)
-        throughput = summary_of_batches(batch.figures)
-        rows, summary = report["rows"], report["summary"]
-        yield {"rows": rows, "summary": summary, "throughput": throughput, "unkept": batch.unkept}
+        report, throughput = as_json(batch.rows), summary_of_batches(batch.figures)
+        rows = [{**row, "prompt": prompts[int(row["id"]) - 1]} for row in report["rows"]]
+        yield {"rows": rows, "summary": report["summary"], "throughput": throughput, "unkept": batch.unkept}
 
 
 def _alive(job: Job) -> Iterator[None]:

@@ -187,7 +187,7 @@ def test_a_reload_finds_the_race_again(page: Page) -> None:
     with suppress(PlaywrightTimeout):  # the race may end by itself first
         page.locator("#race-stop").click(timeout=5_000)
     expect(page.locator("#race-run")).to_be_enabled()
-    page.goto(re.sub("race=[0-9a-f]+", "race=f00", page.url))
+    page.goto(re.sub("tab=race&race=[0-9a-f]+", "race=f00", page.url))
     expect(page.locator("#race-status [role=alert]")).to_contain_text("There is no such race here")
 
 

@@ -32,10 +32,15 @@ function notPlays() {
   return Object.fromEntries(["prompt", "with_policy", "with_pool", ...SETTINGS].map((name) => [name, null]));
 }
 
+// The tab whose job the address names, if any.
+function jobsTab() {
+  const query = new URLSearchParams(location.search);
+  return ["batch", "race"].find((name) => query.has(name)) ?? null;
+}
+
 // The tab that the address names, if any.
 function linkedTab() {
-  const query = new URLSearchParams(location.search);
-  return query.get("tab") ?? (query.has("batch") ? "batch" : null);
+  return new URLSearchParams(location.search).get("tab") ?? jobsTab();
 }
 
 // Whatever tab is chosen now may be shown.
@@ -74,7 +79,7 @@ function startRace(tries = 100) {
   else if (tries) setTimeout(startRace, 50, tries - 1);
 }
 
-// What the address has to say so that it opens Play, the first tab: nothing, unless it names a batch as well.
+// What the address has to say so that it opens Play, the first tab: nothing, unless it names a batch or race as well.
 function firstTab() {
-  return new URLSearchParams(location.search).has("batch") ? "play" : null;
+  return jobsTab() && "play";
 }

@@ -18,6 +18,7 @@ from markupsafe import Markup
 from drafters.errors import without_folders
 from multidraft.bench.table import NOTHING as UNKNOWN
 from multidraft.bench.table import count as count
+from multidraft.bench.table import left_out as left_out
 from multidraft.bench.table import percent as percent
 from multidraft.policies.titles import policy_title
 from storage.figures import FEWEST_TOKENS, TOO_NOISY, timed_interval, timed_short, timed_side
@@ -159,10 +160,3 @@ def noisy_runs(noisy: int, runs: int) -> str:
     """What a chart says below it of runs that are too noisy to tell, as short as a phone is wide; empty where there are
     none."""
     return f"{noisy:,} of {count(runs, 'run')} uncertain by > ± {percent(TOO_NOISY)}" if noisy else ""
-
-
-def left_out(runs: int) -> str:
-    """A sentence on finished runs that are too short for a speed-up; empty where there are none."""
-    are = "is" if runs == 1 else "are"
-    of = f"{count(runs, 'run')} of fewer than {FEWEST_TOKENS} tokens"
-    return f"{of} {are} left out of speed-ups: too short to say." if runs else ""

@@ -70,7 +70,7 @@ def test_where_the_rounds_are_the_same_only_time_can_differ() -> None:
     assert overall == "Version 2 is better for `ucb`. What to do: take version 2, if a repetition finds the same."
     assert same.startswith("Under `ucb` both made the same rounds on every prompt. What differs is time: ")
     assert "wrote 1.00× (1.00–1.00) as many tokens" in first and "timed" not in "".join(more)
-    assert seen.startswith("Prompts seen before: the pool had already learnt from 8 of these 8 when `ucb` ran in B")
+    assert seen.startswith("Prompts seen before: the pool had already learnt from 8 of 8 prompts when `ucb` ran in B")
     warm = Comparison.of(rows({"rate-hedge": 1.0}), rows({"rate-hedge": 0.8}, repeated=True), (ALIKE, ALIKE))
     assert sentences(warm)[1].endswith("For a fair comparison run both under `rate-hedge:start=cold`.")
     taught = [Row(**{**vars(row), "rounds": row.rounds - 1}) for row in rows({"ucb": 0.8}, repeated=True)]

@@ -184,6 +184,13 @@ def test_nothing_but_failures():
     assert notes(report) == ["Prompts that could not be run: 1, e.g. 3: too long."]
 
 
+def test_answers_too_short_for_a_speedup_keep_their_other_figures():
+    plain = generation("autoregressive", [PLAIN] * 6)
+    report = report_of([entry(ITEMS[0], each, plain) for each in (plain, generation("ucb", [ROUND] * 2))])
+    assert render_table(report).splitlines()[-1].startswith("| ucb | – | – | – | 3.00 |")
+    assert notes(report) == ["2 runs of fewer than 8 tokens are left out of speed-ups: too short to say."]
+
+
 def with_a_failed_policy(prompts):
     """The usual runs, ``bad`` failing on so many of both prompts."""
     found = runs()

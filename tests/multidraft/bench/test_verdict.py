@@ -329,7 +329,7 @@ def test_it_tells_which_policies_had_learnt_from_the_very_prompts():
     ]
     found = replace(Advice.of(PLAIN, [option("ucb", 0.5)]), measured=of_rows(rows, 6))
     assert any(
-        line.startswith("Prompts seen before: the pool had already learnt from 6 of these 6 when `ucb` ran, so new")
+        line.startswith("Prompts seen before: the pool had already learnt from 6 of 6 prompts when `ucb` ran, so new")
         for line in sentences(found)
     )
     assert as_json(found)["prompts_seen_before"] == {"ucb": 6} and as_json(found)["answers_cut"] == 6

@@ -200,6 +200,7 @@ def test_the_policies_are_those_of_the_page(workbench: Workbench) -> None:
 def test_batch_returns_rows_and_summary(workbench: Workbench, store: Store) -> None:
     report = last(Api(workbench).batch(["abc", "a" * 99], ["ucb", "random"], max_new_tokens=6, draft_length=4))
     assert [row["status"] for row in report["rows"]] == ["completed"] * 2 + ["too long"] * 2
+    assert [row["prompt"] for row in report["rows"]] == ["abc"] * 2 + ["a" * 99] * 2
     assert [line["too_long"] for line in report["summary"]] == [1, 1]
     assert store.flush()
     origins = {(run.origin.source, run.origin.suite) for run in recorded(store.path)}

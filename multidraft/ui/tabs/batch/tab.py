@@ -46,8 +46,8 @@ DEFAULT_LENGTH = 256
 _IDLE = message_html(
     "idle",
     "Ready. A batch runs in the background: you may reload or leave, and the page's address finds it again. Speed-ups "
-    "compare with autoregressive decoding of the same prompt: the policy No drafter where it is "
-    "among them, else measured just after the first policy. With several texts at once "
+    "compare with autoregressive decoding of the same prompt: with the policy No drafter if you choose it, "
+    "else measured just after the first policy. With several texts at once "
     "prompts share forward passes, and what is measured is the throughput of each policy.",
 )
 

@@ -34,6 +34,12 @@ class Link(NamedTuple):
     pool: str | None
     """The name of the one that was loaded when the link was made."""
 
+    @property
+    def named(self) -> list[str]:
+        """What it says something of, in the page's words."""
+        asked = zip(("prompt", "policy", *SETTINGS), (self.prompt, self.policy, *self.settings), strict=True)
+        return [name.replace("_", " ") for name, value in asked if value is not None]
+
 
 def read_link(query: Mapping[str, str], pool: Pool, most: int | None = None) -> Link | None:
     """What the page's query parameters ask of *Play*; ``None`` if nothing. Parameters of others are passed over.

@@ -180,7 +180,7 @@ class Play(controls.PromptTab):
             return {self.status: message_html("error", f"The link cannot be restored: {error}. Nothing was changed.")}
         if link is None:
             return {self.status: gr.skip()}
-        kind, text = "idle", "Prompt and settings are those of the link. Press Run."
+        kind, text = "idle", f"Taken from the link: {', '.join(link.named)}. Press Run."
         updates: Updates = {field: v for field, v in zip(self.settings, link.settings, strict=True) if v is not None}
         if link.prompt is not None:
             updates[self.prompt] = link.prompt

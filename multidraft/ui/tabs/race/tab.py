@@ -259,16 +259,16 @@ def _figures(place: int, run: Run) -> dict[str, str]:
 
 def _progress_html(race: RaceJob) -> Markup:
     lane, measurement, done = race.lane, race.measurement, len(race.runs)
-    doing, now, share = "next …", "", 0.0
+    doing, now, share = "being measured, alone on the device …", "", 0.0
     if race.ahead and (measurement is None or measurement.phase == "done"):
         doing = f"waiting for the device, {markup.place(race.ahead, race.wait_seconds)}. Stop leaves the queue."
     elif measurement and lane not in race.runs:
         if measurement.phase == "measuring":
             doing = "measured; now the autoregressive baseline …"
         elif measurement.phase == "decoding":
-            doing, now = "measured alone on the device", f", round {len(measurement.generation.rounds) + 1:,} …"
+            doing, now = "being measured, alone on the device", f", round {len(measurement.generation.rounds) + 1:,} …"
         elif measurement.phase == "scoring":
-            doing = "measured, being checked …"
+            doing = "measured; now being scored …"
         share = len(measurement.generation.token_ids) / race.params.max_new_tokens
     text = f"Lane {lane + 1} of {len(race.specs)}, {lanes.lane_title(race.specs[lane])}: {doing}"
     return progress_html(text, round(done + share, 2), len(race.specs), "Lanes measured", now)

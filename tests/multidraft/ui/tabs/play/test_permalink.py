@@ -13,6 +13,7 @@ def test_a_link_holds_prompt_policy_and_settings(pool: Pool) -> None:
     link = read_link({"prompt": "abc", "with_policy": "ucb", "temperature": "0.5", "run": "3"}, pool)
     assert link is not None and (link.prompt, link.policy, link.pool) == ("abc", "ucb", None)
     assert link.settings == (None, 0.5, None, None, None, None)
+    assert link.named == ["prompt", "policy", "temperature"]
     assert read_link({"run": "3"}, pool) is None
 
 

@@ -93,7 +93,7 @@ def test_progress_names_the_lane_and_autoregressive_decoding_goes_first(tab: Rac
     assert gate.reached.wait(30)
     watched = tab.buttons.watch(id)
     first = next(watched)
-    assert "Lane 2 of 2, No drafter (autoregressive): measured alone" in first[tab.status]
+    assert "Lane 2 of 2, No drafter (autoregressive): being measured" in first[tab.status]
     assert [lane["state"] for lane in first[tab.stage]["lanes"]] == ["waiting", "measuring"]
     gate.open()
     assert [lane["title"] for lane in after(watched)[tab.stage]["lanes"]] == ["UCB", "No drafter (autoregressive)"]
