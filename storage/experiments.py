@@ -119,6 +119,11 @@ def listed(path: str | Path, sought: Sought = Sought(), *, limit: int = 20, offs
     return [converted(row, ["policies", "regret"], json.loads) for row in found]
 
 
+def experiment(path: str | Path, id: str) -> dict[str, Any] | None:
+    """The one of an id, as :func:`listed` has it; ``None`` where the history holds no run of it."""
+    return next(iter(listed(path, Sought(Filter(experiments=(id,))), limit=1)), None)
+
+
 def in_history(path: str | Path, id: str) -> bool:
     """Whether the history can be read and holds a run of an experiment."""
     try:

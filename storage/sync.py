@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import HfApi
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RepositoryNotFoundError
@@ -135,6 +136,9 @@ class Dataset:
 Place = Folder | Dataset
 """Where a copy of the history lies."""
 
+State = list[tuple[Any, ...]]
+"""Of a history, by which one tells whether it has changed."""
+
 
 class Backup:
     """Restores the history when it is entered, copies it every few minutes, and once more when it is left.
@@ -151,7 +155,7 @@ class Backup:
         self._path, self._places, self._seconds = path, places, 60 * minutes
         self._close_seconds = close_seconds
         self._taken: dict[Place, str | None] = {}  # the version whose runs the live file has
-        self._sent: dict[Place, tuple[int, ...]] = {}  # the state of the live file that the copy has
+        self._sent: dict[Place, State] = {}  # the state of the live file that the copy has
         self._problems: dict[Place, str] = {}
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="history-backup", daemon=True)
@@ -228,10 +232,11 @@ class Backup:
         self._sent[place] = state
 
 
-def _state(path: Path) -> tuple[int, ...] | None:
-    """What changes when runs are added; ``None`` while there are none."""
-    ((runs, last),) = read_rows(path, "SELECT count(*), max(id) FROM runs")
-    return (runs, last) if runs else None
+def _state(path: Path) -> State | None:
+    """What changes when runs are added or brought up to date, or a note is written; ``None`` without runs."""
+    known = ", ".join(f"count({name})" for name in ("lossless", "speedup", "regret_rounds", "expected_regret"))
+    runs = read_rows(path, f"SELECT count(*), max(id), total(output_tokens), {known} FROM runs")
+    return [*runs, *read_rows(path, "SELECT * FROM notes")] if runs[0][0] else None
 
 
 def snapshot(path: Path, to: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -34,6 +35,8 @@ from multidraft.service import odd
 from multidraft.service.jobs import Job
 from multidraft.service.limits import Limits
 from multidraft.service.workbench import Workbench
+from storage import experiments
+from storage.filters import Filter
 from storage.problems import StorageError
 from storage.texts import Bench, TextFilter
 
@@ -45,6 +48,11 @@ COLD, ROUTED, TAUGHT = (f"{DEFAULT_POLICY}:start={start}" for start in ("cold", 
 query on."""
 
 MOST_POLICIES = 30
+
+VERDICTS_KEPT = 64
+"""Of the verdicts asked for last, so many are kept."""
+
+VERDICT_FLUSH_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -104,9 +112,9 @@ class LabWork:
         """Start replaying policies on texts; raises :class:`UserError` where that cannot be done."""
         return self.workbench.jobs.submit(ExperimentJob(self, filter, specs))
 
-    def advise(self, filter: TextFilter) -> AdviceJob:
+    def advise(self, filter: TextFilter, *, shared: bool = False) -> AdviceJob:
         """Start working out the verdict on the traffic that the texts stand for; likewise."""
-        return self.workbench.jobs.submit(AdviceJob(self, replace(filter, newest=NEWEST)))
+        return self.workbench.jobs.submit(AdviceJob(self, replace(filter, newest=NEWEST), shared=shared))
 
     def learnt(self, filter: TextFilter) -> LearntJob:
         """Start replaying the texts as traffic; likewise."""
@@ -119,13 +127,14 @@ class LabWork:
 
 class ReplayJob(Job[T]):
     """Replays on texts, of which ``replays`` of ``total`` are done (0 while the texts are being read); it fails where
-    there is no text, or a policy that cannot be replayed."""
+    there is no text, or a policy that cannot be replayed. What is ``shared`` goes on when who asked leaves."""
 
     kind, plural, decodes = "replay", "replays", False
     limit = 16
 
-    def __init__(self, lab: LabWork, filter: TextFilter):
+    def __init__(self, lab: LabWork, filter: TextFilter, *, shared: bool = False):
         super().__init__()
+        self.shared = shared
         self.lab, self.filter = lab, filter
         self.replays = self.total = 0
         self._texts: Sequence[Any] = ()
@@ -138,7 +147,8 @@ class ReplayJob(Job[T]):
         return limits.run_seconds
 
     def leave(self) -> None:
-        self.cancel()
+        if not self.shared:
+            self.cancel()
 
     def finish(self) -> None:
         self._texts = ()
@@ -271,3 +281,31 @@ class AdviceJob(ReplayJob[Advice]):
         known = measured(self._live, [text.run for text in recorded])
         found = yield from self._counted(advise(recorded, specs, route, self._memory, known, live))
         return replace(found, left_out=self._left_out, warning=self._warning(recorded))
+
+
+class Verdicts:
+    """The verdicts on batches of the history, under way or ended: each is worked out once, whoever asks."""
+
+    def __init__(self, work: LabWork):
+        self.work, self._lock = work, threading.Lock()
+        self._jobs: dict[tuple[str, int], AdviceJob] = {}
+
+    def job(self, id: str) -> AdviceJob:
+        """The one on an experiment; a new one where runs were added, or the last was stopped.
+
+        Raises:
+            UserError: too many jobs wait.
+            StorageError: the history cannot be read.
+        """
+        store = self.work.workbench.store
+        store.flush(VERDICT_FLUSH_SECONDS)  # a batch that has just ended
+        about = experiments.experiment(store.path, id)
+        key = id, about["runs"] if about else 0
+        with self._lock:
+            job = self._jobs.pop(key, None)
+            if job is None or job.cancelled.is_set():
+                job = self.work.advise(TextFilter(Filter(experiments=(id,))), shared=True)
+            self._jobs[key] = job
+            while len(self._jobs) > VERDICTS_KEPT:
+                del self._jobs[next(iter(self._jobs))]
+            return job

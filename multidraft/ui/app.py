@@ -16,11 +16,10 @@ from drafters.pool import Pool, load_pool
 from multidraft.bench.suites import MAX_BYTES
 from multidraft.service import zerogpu
 from multidraft.service.allowance import Allowance
-from multidraft.service.lab import LabWork
+from multidraft.service.lab import LabWork, Verdicts
 from multidraft.service.pool_loading import PoolLoader, hub_models
 from multidraft.service.recovery import recover
 from multidraft.service.settings import Settings
-from multidraft.service.verdicts import Verdicts
 from multidraft.service.workbench import Workbench
 from multidraft.serving.api import Api
 from multidraft.serving.callers import Callers

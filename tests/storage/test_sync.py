@@ -14,6 +14,8 @@ import pytest
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RepositoryNotFoundError
 
 from storage import sync
+from storage.connection import read_rows
+from storage.run import Scores
 from storage.store import Store
 from storage.sync import FILE, Backup, Dataset, Folder, snapshot
 from tests.history import add, prompts
@@ -123,6 +125,22 @@ def test_nothing_is_written_while_nothing_is_new(tmp_path: Path) -> None:
     add(path, "b")
     backup.exchange()
     assert hub.uploads == 2
+
+
+def test_notes_and_late_scores_are_copied_too(tmp_path: Path) -> None:
+    path, place = tmp_path / "runs.db", Folder(tmp_path / "copy")
+    backup, run = Backup(path, [place]), make_run(batch_id="b")
+    with Store(path) as store:
+        first = store.add(run)
+        assert first.wait()
+        backup.exchange()
+        run.scores = Scores(lossless=True, regret_rounds=3.0)
+        store.add(run, anew=first)
+        store.note("b", "why")
+        assert store.flush()
+        backup.exchange()
+    copy = tmp_path / "copy" / FILE
+    assert read_rows(copy, "SELECT regret_rounds, note FROM runs JOIN notes USING (batch_id)") == [(3.0, "why")]
 
 
 def test_two_machines_end_up_with_all_runs(tmp_path: Path, place) -> None:

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from drafters.errors import UserError, without_folders
 from multidraft.service.batch import BatchJob
-from multidraft.service.verdicts import Verdicts
+from multidraft.service.lab import Verdicts
 from multidraft.ui.widgets.markup import count
 from multidraft.ui.widgets.verdict import verdict_html
 from storage.problems import StorageError

@@ -17,7 +17,7 @@ from multidraft.policies.titles import policy_title
 from multidraft.ui.results import drawing
 from multidraft.ui.results.conditions import experiment_facts, foot_of, settings_of
 from multidraft.ui.results.drawing import Bar
-from multidraft.ui.results.result import Result, experiment, name_of, place_of, short
+from multidraft.ui.results.result import Result, name_of, place_of, short
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.markup import number
 from storage import experiments, queries
@@ -44,7 +44,7 @@ def comparison_result(path: Path, first: str, second: str, example: Path | None 
         UserError: nothing of them can be compared, or they are the same.
     """
     paths = [path if example is None or experiments.in_history(path, id) else example for id in (first, second)]
-    a, b = (experiment(place, id) for place, id in zip(paths, (first, second), strict=True))
+    a, b = (experiments.experiment(place, id) for place, id in zip(paths, (first, second), strict=True))
     if a is None or b is None:
         return None
     if first == second:

@@ -29,8 +29,8 @@ from drafters.errors import UserError
 from multidraft.replay.advice import PLAIN
 from multidraft.replay.recorded import none_replayable
 from multidraft.replay.specs import replayed_as
+from multidraft.service.lab import Verdicts
 from multidraft.service.odd import Fits, unjudged
-from multidraft.service.verdicts import Verdicts
 from multidraft.ui.results import cite, compared, result
 from multidraft.ui.results.advised import Advised, advice_on
 from multidraft.ui.results.drawing import BODY

@@ -29,9 +29,8 @@ from multidraft.ui.results.picture import Picture
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.markup import count, number, percent
 from storage import experiments, queries
-from storage.experiments import MADE_ON, Sought
+from storage.experiments import MADE_ON
 from storage.figures import FEWEST_TO_TELL, timed_interval, timed_short, timed_side
-from storage.filters import Filter
 from storage.kept import kept
 from storage.records import PHASES
 from storage.run import Run
@@ -130,7 +129,7 @@ def run_result(path: Path, id: int, fits: Fits = unjudged) -> Result | None:
 @kept
 def experiment_result(path: Path, id: str, fits: Fits = unjudged) -> Result | None:
     """A batch, race or benchmark, by the ``batch_id`` of its runs; likewise."""
-    about = experiment(path, id)
+    about = experiments.experiment(path, id)
     if about is None:
         return None
     runs = experiments.figures(path, id)
@@ -170,12 +169,6 @@ def experiment_result(path: Path, id: str, fits: Fits = unjudged) -> Result | No
         warning=warning,
         settings=[f"{settings}; policies {', '.join(line['policy'] for line in figures)}"],
     )
-
-
-def experiment(path: Path, id: str) -> dict[str, Any] | None:
-    """What an experiment was made with (``experiments.listed``)."""
-    found = experiments.listed(path, Sought(Filter(experiments=(id,))), limit=1)
-    return found[0] if found else None
 
 
 def name_of(about: Mapping[str, Any]) -> str:

@@ -15,8 +15,7 @@ from multidraft.bench.verdict import verdict
 from multidraft.bench.verdict_tables import tables
 from multidraft.policies.titles import policy_title
 from multidraft.replay.advice import Advice
-from multidraft.service.lab import LabWork, ReplayJob
-from multidraft.service.verdicts import Verdicts
+from multidraft.service.lab import LabWork, ReplayJob, Verdicts
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.learnt import learnt_html
 from storage.problems import StorageError
@@ -45,11 +44,11 @@ def watched_verdict(work: LabWork, filter: TextFilter) -> Iterator[Markup]:
 def watched_batch(verdicts: Verdicts, id: str, may_load: bool) -> Iterator[Markup]:
     """Likewise on a batch, with a button; it goes on for others who ask."""
     shown = partial(verdict_html, run_more=True, may_load=may_load)
-    yield from _watched(lambda: verdicts.job(id), shown, *_VERDICT, shared=True)
+    yield from _watched(lambda: verdicts.job(id), shown, *_VERDICT)
 
 
 def _watched(
-    begin: Callable[[], ReplayJob[T]], shown: Callable[[T], Markup], doing: str, none: str, shared: bool = False
+    begin: Callable[[], ReplayJob[T]], shown: Callable[[T], Markup], doing: str, none: str
 ) -> Iterator[Markup]:
     try:
         job = begin()
@@ -62,12 +61,11 @@ def _watched(
             yield markup.progress_html(doing, job.replays, job.total or 1, "Replays")
             ended = job.wait(UPDATE_SECONDS)
     finally:
-        if not shared:
-            job.cancel()
-    if job.error:
-        yield markup.message_html("idle", f"{none}: {job.error}.")
-    elif job.result:
+        job.leave()
+    if job.result:
         yield shown(job.result)
+    else:
+        yield markup.message_html("idle", f"{none}: {job.error or 'it was stopped'}.")
 
 
 def verdict_html(advice: Advice, *, run_more: bool = False, may_load: bool = False) -> Markup:

@@ -22,11 +22,10 @@ from multidraft.bench.measure import Request
 from multidraft.bench.suites import SuiteItem
 from multidraft.service import pool_loading
 from multidraft.service.batch import BatchJob
-from multidraft.service.lab import LabWork
+from multidraft.service.lab import LabWork, Verdicts
 from multidraft.service.lending import Lender
 from multidraft.service.pool_loading import Loading, PoolLoader
 from multidraft.service.race import RaceJob
-from multidraft.service.verdicts import Verdicts
 from multidraft.service.workbench import Workbench
 from multidraft.serving.api import Api
 from multidraft.ui import app, pool_line

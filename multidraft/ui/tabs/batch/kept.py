@@ -13,8 +13,6 @@ from drafters.sampling import SamplingParams
 from multidraft.bench.suites import Suite, SuiteItem, load_suite, suite_names
 from multidraft.bench.summary import Row
 from storage import experiments, queries
-from storage.experiments import Sought
-from storage.filters import Filter
 from storage.kept import kept
 from storage.records import Round
 
@@ -75,9 +73,10 @@ class KeptBatch:
 @kept
 def kept_batch(path: Path, id: str) -> KeptBatch | None:
     """The batch of an id; ``None`` if the history holds no run of it."""
-    listed = experiments.listed(path, Sought(Filter(experiments=(id,))), limit=1)
-    found = experiments.figures(path, id) if listed else []
-    ran = next((values["id"] for values in found if values["round_count"]), found[0]["id"] if found else 0)
+    if (about := experiments.experiment(path, id)) is None:
+        return None
+    found = experiments.figures(path, id)
+    ran = next((values["id"] for values in found if values["round_count"]), found[0]["id"])
     if (run := queries.run(path, ran)) is None:
         return None
     places = {prompt: place for place, prompt in enumerate(dict.fromkeys(values["prompt"] for values in found))}
@@ -85,7 +84,6 @@ def kept_batch(path: Path, id: str) -> KeptBatch | None:
     items = [SuiteItem(str(place + 1), prompt, tasks[prompt]) for prompt, place in places.items()]
     of_rows = [places[values["prompt"]] for values in found]
     rows = [replace(Row.recorded(values), id=items[place].id) for values, place in zip(found, of_rows, strict=True)]
-    about = listed[0]
     return KeptBatch(
         path,
         about,

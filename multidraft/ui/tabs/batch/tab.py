@@ -17,8 +17,7 @@ from multidraft.engine.arguments import policy_for
 from multidraft.policies.titles import DEFAULT_POLICY
 from multidraft.service.batch import TEXTS_AT_ONCE, BatchJob
 from multidraft.service.inputs import make_params, whole_number
-from multidraft.service.lab import LabWork
-from multidraft.service.verdicts import Verdicts
+from multidraft.service.lab import LabWork, Verdicts
 from multidraft.service.workbench import Workbench
 from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.tabs.batch import view

@@ -180,11 +180,10 @@ class Experiments:
     def open_note(self, event: gr.EventData) -> Updates:
         """The field for the note on the experiment that was clicked."""
         id = clicked(event, "experiment")
-        found = experiments.listed(self.store.path, Sought(Filter(experiments=(id,))), limit=1)
-        if not found:
+        if (found := experiments.experiment(self.store.path, id)) is None:
             return {self.noting: gr.Row(visible=False)}
-        title = f"Note on {view.name_of(found[0])} of {minute(found[0]['created_at'])}"
-        text = found[0]["note"] or ""
+        title = f"Note on {view.name_of(found)} of {minute(found['created_at'])}"
+        text = found["note"] or ""
         return {self.noting: gr.Row(visible=True), self.note: gr.Textbox(text, label=title), self.noted: id}
 
     def save_note(self, id: str, text: str) -> Updates:

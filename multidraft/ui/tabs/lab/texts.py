@@ -122,11 +122,10 @@ class TextChoice:
 
     def _bench_of(self, asked: Asked) -> str | None:
         """The pool and machine of the batch that an address names, or those of the example that has its run."""
-        sought = Sought(Filter(experiments=(asked.batch,))) if asked.batch else None
         for example, work in self._works.items():
             if example and asked.run is not None and asked.run >= FIRST:
                 return next((key for key in self._benches() if key.startswith(EXAMPLE)), None)
-            for one in experiments.listed(work.path, sought, limit=1) if sought else ():
+            if asked.batch and (one := experiments.experiment(work.path, asked.batch)):
                 return _key(example, one["card_hash"], one["hardware"], one["dtype"])
         return None
 

@@ -44,7 +44,7 @@ def watched(
         while not job.wait(UPDATE_SECONDS):
             yield {status: view.progress_html(job)}
     finally:
-        job.cancel()
+        job.leave()
     ended = buttons.live(running=False)
     if job.error:
         yield {status: problem_html(job.error), **ended}

@@ -26,9 +26,8 @@ from multidraft.commands import bench
 from multidraft.commands.options import check_decoding, limited, split_specs
 from multidraft.replay import advice
 from multidraft.service.batch import BatchJob
-from multidraft.service.lab import LabWork
+from multidraft.service.lab import LabWork, Verdicts
 from multidraft.service.odd import ODD
-from multidraft.service.verdicts import Verdicts
 from multidraft.service.workbench import Workbench
 from multidraft.ui.results import advised, drawing
 from multidraft.ui.results.cite import bibtex
@@ -271,6 +270,9 @@ def test_the_page_of_a_batch_says_which_drafters_to_keep(workbench: Workbench, m
     page = browser.get(f"/result/batch/{batch.id}").text
     assert "lab_policy=random&amp;lab_policy=ucb%3Areward%3Dbe" in page or "be&amp;lab_policy=random" in page
     assert "Working out which drafters" in page and 'http-equiv="refresh"' in page and "<script" not in page
+    (job,) = verdicts._jobs.values()
+    workbench.jobs.left(job.caller.session)
+    assert not job.cancelled.is_set(), "it is others' too"
     monkeypatch.setattr(advised, "WAIT_SECONDS", 30.0)
     page = browser.get(f"/result/batch/{batch.id}").text
     assert "Replayed on 3 recorded texts" in page and 'http-equiv="refresh"' not in page

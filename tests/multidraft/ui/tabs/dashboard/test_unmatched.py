@@ -47,6 +47,12 @@ def test_filters_without_which_runs_match_are_one_click_away(history: Path) -> N
     assert relaxed(several, "card until") == Chosen("other", task=["math"])
 
 
+def test_a_history_without_a_finished_run_says_so(store: Store) -> None:
+    store.add(make_run(status="cancelled"))
+    assert store.flush()
+    assert "No run has finished yet." in nothing_fits_html(store.path, Chosen())
+
+
 def test_the_page_lets_go_what_the_changed_pool_does_not_have(store: Store, history: Path) -> None:
     dashboard = Dashboard(store)
     with gr.Blocks() as page, gr.Tab("Dashboard") as tab:
