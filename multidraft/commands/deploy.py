@@ -28,8 +28,9 @@ PARTS = "app.py README.md LICENSE requirements.txt pyproject.toml multidraft dra
 """What a Space needs of the repository; nothing else is uploaded."""
 
 SPACE_TOKEN = "MULTIDRAFT_SPACE_TOKEN"
-_USES = "read gated models and write the history's dataset"
 """Variable with the token for the Space; not the user's own, which may have more permissions than it needs."""
+
+_USES = "read gated models and write the history's dataset"
 
 _SETUP = (".json", ".txt", ".model", ".jinja")
 _WEIGHTS = (".safetensors", ".bin", ".pt")
@@ -50,7 +51,7 @@ _WHY = {
 def add(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("space", help="USER/NAME of the Space")
     sub.add_argument("--hardware", default="cpu-basic", help="zero-a10g (ZeroGPU), t4-small, … (default: cpu-basic)")
-    sub.add_argument("--pool", default="pocket", help="a bundled card's name or the path of a card of Hub models")
+    sub.add_argument("--pool", default="pocket", help="a bundled card's name or the path of a card")
     sub.add_argument("--dataset", help="USER/NAME of a private dataset for copies of the history")
     sub.add_argument("--private", action="store_true", help="make the Space private")
     sub.add_argument("--update", action="store_true", help="replace the files of a Space that exists")
@@ -70,11 +71,14 @@ def run(options: argparse.Namespace) -> int:
     card, _ = load_card(path)
     if options.hardware not in (known := [hardware.value for hardware in huggingface_hub.SpaceHardware]):
         raise md.UserError(f"unknown hardware {options.hardware!r}; one of: {', '.join(known)}")
-    if path.parent != POOLS and (folders := _folders(card)):
-        raise md.UserError(
-            f"the card {path} names local folders ({', '.join(folders)}), which the Space does not have: "
-            "upload these models to the Hub and name them by id"
-        )
+    for name in card.local_paths if path.parent != POOLS else ():
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise md.UserError(
+                f"the card {path} names {name}, which is outside of its folder and would not be uploaded: move it into "
+                "that folder, or name a model by its id on the Hub"
+            )
+        if not (path.parent / name).exists():
+            raise md.UserError(f"the card {path} names {name}, which does not exist")
     if options.dry_run:
         _show(options, card, path)
         return 0
@@ -176,8 +180,13 @@ def staged(card: Card, path: Path, hardware: str, api: huggingface_hub.HfApi | N
                 shutil.copy(ROOT / part, folder / part)
         pools = folder / "drafters" / "pools"
         shutil.copy(path, pools / f"{path.stem}.yaml")
-        if card.router and path.parent != POOLS:
-            shutil.copytree(path.parent / card.router, pools / card.router, dirs_exist_ok=True)
+        for named in card.local_paths if path.parent != POOLS else ():
+            beside, to = path.parent / named, pools / named
+            to.parent.mkdir(parents=True, exist_ok=True)
+            if beside.is_dir():
+                shutil.copytree(beside, to, dirs_exist_ok=True)
+            else:
+                shutil.copy(beside, to)
         examples = yaml.safe_load(path.read_text("utf-8")).get("examples")
         if isinstance(examples, str) and (path.parent / examples).exists() and not (pools / examples).exists():
             shutil.copy(path.parent / examples, pools / examples)
@@ -210,11 +219,3 @@ def _preloaded(source: Source, api: huggingface_hub.HfApi | None) -> str:
 def _repositories(card: Card) -> list[Source]:
     """The distinct Hub repositories of a card."""
     return list({(source.id, source.revision): source for source in card.sources if source.id}.values())
-
-
-def _folders(card: Card) -> list[str]:
-    """Local folders that the card names, except a router beside it, which is uploaded."""
-    paths = [card.target.path, *(path for entry in card.drafters for path in entry.local_paths)]
-    if card.router and (card.router.is_absolute() or ".." in card.router.parts):
-        paths.append(str(card.router))
-    return [path for path in paths if path]

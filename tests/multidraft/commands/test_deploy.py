@@ -141,12 +141,17 @@ def test_what_lies_beside_a_card_goes_along(api: FakeApi, card: Path) -> None:
     router, examples = card.parent / "router", card.parent / "tasks.yml"
     router.mkdir()
     (router / "router.json").write_text("{}")
+    (card.parent / "sums").mkdir()
+    (card.parent / "sums" / "model.safetensors").write_bytes(b"weights")
+    (card.parent / "map.json").write_text("[1]")
     examples.write_text(yaml.safe_dump({"examples": [{"task": "sums", "prompt": "1 + 1"}]}))
     mine = card.rename(card.with_suffix(".yml"))
-    mine.write_text(CARD + "router: router\nexamples: tasks.yml\n")
+    drafter = "  - {name: sums, kind: lm, path: sums, token_map: map.json}\n"
+    mine.write_text(CARD + drafter + "router: router\nexamples: tasks.yml\n")
     assert main(["deploy", "me/demo", "--pool", str(mine)]) == 0
     files = api.uploaded
     assert files["drafters/pools/router/router.json"] == b"{}"
+    assert (files["drafters/pools/sums/model.safetensors"], files["drafters/pools/map.json"]) == (b"weights", b"[1]")
     assert files["drafters/pools/tasks.yml"] == examples.read_bytes()
     assert files["drafters/pools/mine.yaml"] == mine.read_bytes(), "the name by which it is found there"
 
@@ -190,9 +195,15 @@ def test_bad_arguments_end_before_anything_is_sent(
     assert why in capsys.readouterr().err and not api.calls
 
 
-def test_a_card_of_local_folders_is_refused(api: FakeApi, pool_card, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["deploy", "me/demo", "--pool", str(pool_card)]) == 2
-    assert "names local folders" in capsys.readouterr().err and not api.calls
+@pytest.mark.parametrize(
+    ("router", "why"), [("../router", "outside of its folder"), ("router", "names router, which does not exist")]
+)
+def test_what_a_card_names_and_cannot_go_along_is_refused(
+    api: FakeApi, card: Path, router: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    card.write_text(f"{CARD}router: {router}\n")
+    assert main(["deploy", "me/demo", "--pool", str(card)]) == 2
+    assert why in capsys.readouterr().err and not api.calls
 
 
 def test_without_a_token(api: FakeApi, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
