@@ -3,7 +3,7 @@
 import multidraft as md
 
 pool = md.load_pool("pocket")
-out = md.generate(pool, "prompt", policy="normal-hedge")
+out = md.generate(pool, "prompt", policy="rate-hedge")
 print(out.text, out.tokens_per_second)
 """
 

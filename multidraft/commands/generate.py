@@ -9,6 +9,7 @@ import sys
 import multidraft as md
 from multidraft.bench.measure import conditions_of
 from multidraft.commands.options import add_decoding, add_pool, check_decoding, load_pool, sampling_params
+from multidraft.policies.titles import DEFAULT_POLICY
 from storage.records import status_title
 from storage.run import Origin, Run
 
@@ -16,7 +17,8 @@ from storage.run import Origin, Run
 def add(sub: argparse.ArgumentParser) -> None:
     add_pool(sub)
     sub.add_argument("prompt", help="the text to answer")
-    sub.add_argument("--policy", default="normal-hedge", help="e.g. ucb, ucb:beta=0.1,reward=be, fixed:math")
+    policies = "e.g. ucb, ucb:beta=0.1,reward=be, fixed:math (default: %(default)s)"
+    sub.add_argument("--policy", default=DEFAULT_POLICY, help=policies)
     add_decoding(sub)
     sub.add_argument("--json", action="store_true", help="print the run with all its rounds as JSON")
 

@@ -41,7 +41,8 @@ class Decoding(Iterator[Round]):
     Args:
         pool: target, drafters and tokenizer.
         prompt: the user's text, or token ids (of a prompt that is already in its final form).
-        policy: a policy spec such as ``"ucb"``, or a :class:`~multidraft.policies.Policy` of one's own.
+        policy: a policy spec such as ``"ucb"``, or a :class:`~multidraft.policies.Policy` of one's own. The default
+            does not look at the clock, so a seed gives the same run again; ``"rate-hedge"``, which does, is faster.
         params: see :class:`~drafters.sampling.SamplingParams`.
         seed: seeds the target's and drafters' sampling and the policy.
         turns: earlier prompts of the conversation with their answers; ``prompt`` must be a text then.

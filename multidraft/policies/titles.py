@@ -9,7 +9,8 @@ from drafters.errors import PolicyError
 from multidraft.policies import POLICIES, make_policy, parse_spec, policy_names
 
 DEFAULT_POLICY = "rate-hedge"
-"""The policy that page and API use unless another is asked for."""
+"""The policy of page, API and command line unless another is asked for. In Python it is one that does not look at the
+clock, so that a seed gives the same run again."""
 
 
 def policy_choices(drafters: Sequence[str], routed: bool = True) -> list[tuple[str, str]]:

@@ -166,7 +166,7 @@ target's output stays exactly what it is, it only comes faster.
 import multidraft as md
 
 pool = md.load_pool("FOLDER")  # where card.yaml lies
-print(md.generate(pool, "…", policy="normal-hedge").text)
+print(md.generate(pool, "…", policy="rate-hedge").text)
 ```
 
 ## Accepted tokens
