@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from importlib.util import module_from_spec, spec_from_file_location
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -11,6 +9,7 @@ from pydantic import Field, model_validator
 from drafters.base import Drafter
 from drafters.checkpoints.digest import digest_of, file_digest
 from drafters.errors import PoolError
+from drafters.files import run_file
 from drafters.kinds.base import BuildContext, FileEntry, register
 from drafters.supervised import Supervised, described
 
@@ -37,14 +36,9 @@ class CustomEntry(FileEntry):
     def build(self, context: BuildContext) -> Drafter:
         """Call ``factory(name, target, tokenizer, **options)`` of the file; errors name the line."""
         file, who = self.file(context), f"drafter {self.name!r}"
-        spec = spec_from_file_location(f"custom_drafter_{digest_of(str(file))}", file)
-        assert spec and spec.loader, "the card asks for a .py file"
-        module = module_from_spec(spec)
-        sys.modules[module.__name__] = module  # dataclasses and pickle look it up there
         try:
-            spec.loader.exec_module(module)
+            module = run_file(file, f"custom_drafter_{digest_of(str(file))}")
         except (Exception, SystemExit) as error:
-            del sys.modules[module.__name__]
             raise PoolError(f"{who}: {file} cannot be run: {described(error, file)}") from error
         if not callable(make := getattr(module, self.factory, None)):
             raise PoolError(f"{who}: {file} has no class or function {self.factory!r}")

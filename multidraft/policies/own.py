@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 from drafters.errors import UserError
+from drafters.files import run_file
 
 FILES = "MULTIDRAFT_POLICIES"
 """The variable: Python files, separated as in ``PATH``."""
@@ -24,12 +24,9 @@ def import_own() -> None:
         known_as = f"{path.stem} ({path})"  # files of the same name are told apart
         if known_as in sys.modules:
             continue
-        spec = spec_from_file_location(known_as, path) if path.is_file() and path.suffix == ".py" else None
-        if spec is None or spec.loader is None:
+        if not (path.is_file() and path.suffix == ".py"):
             raise UserError(f"{FILES} names {name}, which is no Python file")
-        sys.modules[known_as] = module = module_from_spec(spec)
         try:
-            spec.loader.exec_module(module)
-        except Exception as error:
-            del sys.modules[known_as]
+            run_file(path, known_as)
+        except (Exception, SystemExit) as error:
             raise UserError(f"{FILES}: {name} cannot be imported: {type(error).__name__}: {error}") from error

@@ -1,0 +1,25 @@
+"""Python files of users, run as modules."""
+
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+
+def run_file(path: Path, known_as: str) -> ModuleType:
+    """Run a ``.py`` file as the module ``known_as``, which is known while it runs and, unless it fails, after that.
+
+    Raises:
+        Exception: whatever the file raises.
+        SystemExit: likewise, if it ends itself.
+    """
+    spec = spec_from_file_location(known_as, path)
+    assert spec and spec.loader, f"{path} is no .py file"
+    module = module_from_spec(spec)
+    sys.modules[known_as] = module  # dataclasses and pickle look it up there
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[known_as]
+        raise
+    return module
