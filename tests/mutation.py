@@ -43,7 +43,7 @@ TESTS = {
     "rate_hedge": "rate_hedge_decisions settings rate_hedge",
     "settings": "settings invalid",
     "specs": "registry invalid",
-    "static": "static settings",
+    "static": "static registry settings",
     "ucb": "ucb length nonstationary settings",
 }
 """Tests of a module by their files in the folder that mirrors its own, fastest first, where not one bears its name."""

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from multidraft.policies import NO_DRAFTER, Context, Feedback, make_policy
+from multidraft.policies import NO_DRAFTER, Feedback, make_policy
 from tests.multidraft.policies.test_ucb import play, seen
 
 
@@ -57,11 +57,3 @@ def test_a_round_without_a_drafter_takes_no_turn(name):
     policy = make_policy(name, 3)
     policy.update(Feedback(NO_DRAFTER, 0, 0, 1, 0))
     assert [play(policy, [0.5] * 3, 1) for _ in range(3)] == [[0], [1], [2]]
-
-
-@pytest.mark.parametrize("name", ["sh", "petc"])
-def test_reset_lets_everybody_in_again(name):
-    policy = make_policy(name, 4)
-    first = play(policy, [0.25, 0.5, 1.0, 0.75], 40)
-    policy.begin(Context("next"))
-    assert play(policy, [0.25, 0.5, 1.0, 0.75], 40) == first

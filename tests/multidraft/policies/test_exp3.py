@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from multidraft.policies import Context, Feedback, make_policy
+from multidraft.policies import Context, make_policy
 from multidraft.policies.exp3 import DrawnArm
 from multidraft.policies.rewards import AlignmentBandit
 from tests.multidraft.policies.test_ucb import K, play, seen
@@ -82,31 +82,6 @@ def test_probabilities_sum_to_one_and_are_those_of_select(name):
     assert max(p) - min(p) > 0.05  # it has learnt something, so the frequencies below tell arms apart
     counts = Counter(policy.select() for _ in range(6000))
     assert [counts[arm] / 6000 for arm in range(4)] == pytest.approx(p, abs=0.025)
-
-
-@pytest.mark.parametrize("name", ["exp3", "exp3:reward=be", "exp3spec"])
-def test_nothing_to_propose_is_a_pull_of_reward_zero(name):
-    policy = make_policy(name, 2)
-    policy.update(Feedback(0, drafted=0, accepted=0, emitted=1, draft_length=K))
-    assert policy.last_reward == 0.0
-    assert policy.probabilities()[0] <= 0.5
-
-
-@pytest.mark.parametrize("name", ["exp3:gamma=0.1", "exp3spec"])
-def test_the_best_arm_is_found(name):
-    arms = played(make_policy(name, 3, seed=2), [0.1, 0.9, 0.3], 3000)
-    assert arms[-500:].count(1) > 400
-
-
-@pytest.mark.parametrize("name", ["exp3", "exp3spec"])
-def test_seed_decides_and_reset_forgets(name):
-    policy = make_policy(name, 3, seed=4)
-    first = played(policy, [0.2, 0.8, 0.5], 60)
-    assert first == played(make_policy(name, 3, seed=4), [0.2, 0.8, 0.5], 60)
-    assert first != played(make_policy(name, 3, seed=5), [0.2, 0.8, 0.5], 60)
-    policy.begin(Context("another query"))
-    assert policy.probabilities() == [1 / 3] * 3
-    assert played(policy, [0.2, 0.8, 0.5], 60) == first
 
 
 @pytest.mark.parametrize(

@@ -92,11 +92,13 @@ def test_against_the_printed_algorithm(arms):
         assert feed(policy, row[None]) == pytest.approx(expected.tolist(), abs=1e-9)
 
 
-def test_length_losses_against_the_printed_algorithm():
+@pytest.mark.parametrize("span", [0, 6])
+def test_length_losses_against_the_printed_algorithm(span):
+    """Whatever batches they come in, as each follows the one before."""
     gamma = np.random.default_rng(7).random((60, 3))
-    policy = make_policy("normal-hedge:loss=length", 3)
+    policy = make_policy(f"normal-hedge:loss=length,span={span}", 3)
     for batch in np.split(gamma, [1, 3, 9, 30]):
-        policy.update(seen(batch))
+        policy.update(seen(batch, accepted=len(batch) - 1))
     losses = 1 - expected_accept_lengths(by_depth(gamma), K) / (K + 1)
     assert policy.probabilities() == pytest.approx(normal_hedge(losses)[-1].tolist(), abs=1e-9)
 
@@ -191,16 +193,6 @@ def test_nothing_is_evaluated_before_a_length_loss_can_be_complete():
         policy.update(Feedback(0, K, emitted - 1, emitted, K, gamma=gamma))
     assert wanted == [False, False, True, True, True]  # thereafter K - 1 positions wait, and each token completes one
     assert len(policy.queue) == K - 1
-
-
-def test_a_batch_that_follows_the_one_before_completes_the_losses_between_them():
-    gamma = np.random.default_rng(9).random((10, 3))
-    policy = make_policy("normal-hedge:loss=length,span=6", 3)
-    policy.begin(Context(draft_length=K))
-    for batch in (gamma[:5], gamma[5:]):
-        policy.update(Feedback(0, K, 4, 5, K, gamma=by_depth(batch)))
-    losses = 1 - expected_accept_lengths(by_depth(gamma), K) / (K + 1)
-    assert policy.probabilities() == pytest.approx(normal_hedge(losses)[-1].tolist(), abs=1e-9)
 
 
 def test_a_guess_counts_as_one_loss_for_each_token_of_a_draft_and_spares_the_warm_up():

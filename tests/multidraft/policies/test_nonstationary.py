@@ -6,43 +6,23 @@ import numpy as np
 import pytest
 
 from multidraft.policies import make_policy
-from tests.multidraft.policies.test_ucb import play, seen
+from tests.multidraft.policies.test_ucb import check_index, play, seen
 
 
 def test_discounted_index_against_the_formula():
-    rng = np.random.default_rng(5)
-    policy = make_policy("d-ucb:beta=0.3,gamma=0.9", 3)
-    history = []
-    for t in range(200):
-        arm = policy.select()
-        if t >= 3:
-            weights = 0.9 ** np.arange(t - 1, -1, -1)
-            arms, rewards = (np.array(column) for column in zip(*history))
-            n = np.array([weights[arms == i].sum() for i in range(3)])
-            means = np.array([(weights * rewards)[arms == i].sum() for i in range(3)]) / n
-            assert arm == int(np.argmax(means + 0.3 * np.sqrt(2 * math.log(n.sum() + 1) / n)))
-        reward = float(rng.uniform(0, 0.5) + 0.2 * arm)
-        policy.update(seen(arm, 1, reward))
-        history.append((arm, reward))
+    def index(t, r, ages):
+        weights, rounds = 0.9**ages, (1 - 0.9 ** (t - 1)) / (1 - 0.9)
+        return (weights @ r + 0.3 * math.sqrt(2 * math.log(rounds + 1) * weights.sum())) / weights.sum()
+
+    check_index("d-ucb:beta=0.3,gamma=0.9", index)
 
 
 def test_windowed_index_against_the_formula():
-    rng = np.random.default_rng(6)
-    policy = make_policy("sw-ucb:beta=0.3,window=10", 3)
-    history = []
-    for t in range(200):
-        arm = policy.select()
-        recent = history[-10:]
-        counts = [sum(a == i for a, _ in recent) for i in range(3)]
-        if 0 in counts:
-            assert arm == counts.index(0)
-        else:
-            means = [sum(r for a, r in recent if a == i) / counts[i] for i in range(3)]
-            log_term = 2 * math.log(t + 1)
-            assert arm == int(np.argmax([m + 0.3 * math.sqrt(log_term / n) for m, n in zip(means, counts)]))
-        reward = float(rng.uniform(0, 0.5) + 0.2 * arm)
-        policy.update(seen(arm, 1, reward))
-        history.append((arm, reward))
+    def index(t, r, ages):
+        r = r[ages < 10]
+        return r.mean() + 0.3 * math.sqrt(2 * math.log(t) / len(r)) if len(r) else math.inf
+
+    check_index("sw-ucb:beta=0.3,window=10", index)
 
 
 @pytest.mark.parametrize("spec", ["d-ucb:beta=0.2", "sw-ucb:beta=0.2"])

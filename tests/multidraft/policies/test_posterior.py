@@ -7,7 +7,7 @@ import pytest
 
 from multidraft.policies import make_policy
 from multidraft.policies.posterior import kl_upper_bound
-from tests.multidraft.policies.test_ucb import K, play, seen
+from tests.multidraft.policies.test_ucb import check_index, seen
 
 
 def test_thompson_draws_from_the_posterior():
@@ -50,20 +50,4 @@ def test_the_divergence_spent_grows_with_the_rounds(c, played, spent):
 
 
 def test_kl_ucb_index_against_the_formula():
-    rng = np.random.default_rng(6)
-    policy = make_policy("kl-ucb:reward=be", 3)
-    history = {arm: [] for arm in range(3)}
-    for t in range(1, 120):
-        arm = policy.select()
-        if t > 3:
-            index = [kl_upper_bound(np.mean(h), math.log(t) / len(h)) for h in history.values()]
-            assert arm == int(np.argmax(index))
-        accepted = int(rng.binomial(K, 0.2 + 0.2 * arm))
-        policy.update(seen(arm, accepted))
-        history[arm].append(accepted / K)
-
-
-@pytest.mark.parametrize("name", ["thompson", "kl-ucb"])
-def test_the_best_arm_is_found_and_the_seed_repeats(name):
-    runs = [play(make_policy(name, 4, seed=3), [0.2, 0.3, 0.9, 0.4], 1000, np.random.default_rng(1)) for _ in range(2)]
-    assert runs[0] == runs[1] and runs[0][-300:].count(2) > 280
+    check_index("kl-ucb:reward=be", lambda t, r, ages: kl_upper_bound(r.mean(), math.log(t) / len(r)))

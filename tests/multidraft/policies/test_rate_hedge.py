@@ -298,12 +298,3 @@ def test_live_rounds_are_those_replayed_without_a_clock(pool, monkeypatch, lesso
         played = replay(table, "rate-hedge:budget=0", draft_length=4, costs=costs, prior=live.prior)
         assert played.lengths == [r.draft_length for r in live.rounds]
         assert played.emitted == [r.emitted for r in live.rounds]
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [("budget=1", "budget must be"), ("memory=0", "memory must be")],
-)
-def test_bad_settings(spec, message):
-    with pytest.raises(ValueError, match=message):
-        make_policy(f"rate-hedge:{spec}", 2)

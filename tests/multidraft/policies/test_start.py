@@ -74,12 +74,6 @@ def test_without_lessons_the_traffic_starts_as_the_router_does(name):
     assert [traffic.select() for _ in range(5)] == [router.select() for _ in range(5)]
 
 
-@pytest.mark.parametrize("name", LEARNERS)
-def test_unknown_start_is_refused_with_the_valid_ones(name):
-    with pytest.raises(PolicyError, match="cold, router, traffic, previous"):
-        make_policy(f"{name}:start=hot", 4)
-
-
 @pytest.mark.parametrize("name", sorted(OTHERS - {"fixed"}))
 def test_policies_that_do_not_learn_take_no_start(name):
     with pytest.raises(PolicyError, match="there is no setting 'start'"):

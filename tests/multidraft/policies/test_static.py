@@ -49,13 +49,6 @@ def test_random_is_seeded_and_uniform():
     assert play(policy, 50) == arms[:50]
 
 
-@pytest.mark.parametrize(
-    ("spec", "readers"), [("autoregressive", []), ("fixed:arm2", [2]), ("random", [0, 1, 2]), ("draft-all", [0, 1, 2])]
-)
-def test_only_drafters_that_may_be_played_read_the_prompt(spec, readers):
-    assert list(make_policy(spec, 3).candidates()) == readers
-
-
 def test_all_drafters_draft_a_tree_of_so_many_nodes():
     policy = make_policy("draft-all:nodes=40", 3)
     assert play(policy, 3) == [ALL_DRAFTERS] * 3
