@@ -45,6 +45,7 @@ POLICIES = [
 ]
 SAMPLED = SamplingParams(40, temperature=1.0, top_k=8, draft_length=4)
 GREEDY = SamplingParams(40, draft_length=4)
+LONG = tiny.prompts(1, seed=5, shortest=20)[0]
 
 
 def pool_of(model, runtime=None):
@@ -70,6 +71,25 @@ def paths_of(draft):
     for token, parent in zip(draft.tokens, draft.parents, strict=True):
         paths.append((*(paths[parent] if parent >= 0 else ()), token))
     return paths
+
+
+def check_greedy(pool, prompts, policy, tokens, lengths=(4,)):
+    """Outputs are those of transformers, whatever length drafts have; the rounds of all."""
+    rounds = []
+    for prompt in prompts:
+        ids = pool.encode(prompt) if isinstance(prompt, str) else prompt
+        for length in lengths:
+            out = generate(pool, prompt, policy, SamplingParams(tokens, draft_length=length))
+            assert out.token_ids == tiny.greedy(pool.target.model, ids, tokens)
+            rounds += out.rounds
+    return rounds
+
+
+def check_window_end(pool, policy, length, prompt=LONG):
+    """Drafts that would go beyond the context window are cut there."""
+    out = generate(pool, prompt, policy, SamplingParams(tiny.WINDOW, draft_length=length))
+    expected = tiny.greedy(pool.target.model, prompt, tiny.WINDOW - len(prompt))
+    assert out.status == "context_limit" and out.token_ids == expected
 
 
 def check_judgements(drafter, drafts, context, start, vocab, length=4):

@@ -30,9 +30,9 @@ def drawn(seed, **shapes):
     }
 
 
-def medusa_tensors(layers=1, hidden=HIDDEN, vocab=tiny.VOCAB):
+def medusa_tensors(layers=1, hidden=HIDDEN, vocab=tiny.VOCAB, heads=HEADS):
     shapes = {}
-    for head in range(HEADS):
+    for head in range(heads):
         for layer in range(layers):
             shapes[f"{head}.{layer}.linear.weight"] = (hidden, hidden)
             shapes[f"{head}.{layer}.linear.bias"] = (hidden,)

@@ -74,8 +74,7 @@ def test_the_drafter_of_ones_own(pool_folder):
     code, _ = blocks("docs/pools.md", "python")
     (pool_folder / "echo.py").write_text(code)
     (entry,) = re.findall(r"`- (\{name: echo.*?\}\})`", (ROOT / "docs/pools.md").read_text())
-    pool = load_pool(with_drafter(pool_folder, entry))
-    pool.stop_ids = frozenset()
+    pool = tiny.load(with_drafter(pool_folder, entry))
     params = md.SamplingParams(max_new_tokens=40, draft_length=4)
     plain = md.generate(pool, "a badge", "autoregressive", params)
     for spec in ("fixed:echo", "normal-hedge", "rate-hedge", "draft-all"):
@@ -98,8 +97,7 @@ def test_a_new_kind_of_drafter_is_one_file(pool_folder, tmp_path, monkeypatch, c
     np.save(pool_folder / "pairs.npy", np.arange(1, 1 + tiny.VOCAB) % tiny.VOCAB)
     (entry,) = re.findall(r"`- (\{name: pairs.*?\})`", (ROOT / "docs/pools.md").read_text())
 
-    pool = load_pool(with_drafter(pool_folder, entry))
-    pool.stop_ids = frozenset()
+    pool = tiny.load(with_drafter(pool_folder, entry))
     params = md.SamplingParams(max_new_tokens=20, draft_length=4)
     outs = [md.generate(pool, "a badge", spec, params) for spec in ("autoregressive", "fixed:pairs")]
     assert outs[0].token_ids == outs[1].token_ids

@@ -8,7 +8,7 @@ some of its tokens are accepted and some are not.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -28,6 +28,7 @@ from transformers import (
 from drafters.models.decoder import HubDecoder
 from drafters.models.onnx_decoder import OnnxDecoder
 from drafters.models.torch_decoder import TorchDecoder
+from drafters.pool import Pool, load_pool
 
 _written: WeakKeyDictionary[PreTrainedModel, dict[Any, list[list[int]]]] = WeakKeyDictionary()
 END = 0
@@ -146,11 +147,22 @@ def causal_lm(
 
 def tokenizer() -> PreTrainedTokenizerFast:
     """One token a character."""
-    vocabulary = {"<|end|>": END, **{character: i for i, character in enumerate(CHARACTERS, start=1)}}
-    characters = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
-    characters.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    characters.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(tokenizer_object=characters, eos_token="<|end|>", unk_token="?")
+    return characters(["<|end|>", *CHARACTERS], eos_token="<|end|>")
+
+
+def characters(tokens: Iterable[str] | dict[str, int], **special: Any) -> PreTrainedTokenizerFast:
+    """A tokenizer of these tokens, by number or in their order, each a character or ``special``."""
+    numbers = tokens if isinstance(tokens, dict) else {token: number for number, token in enumerate(tokens)}
+    one = Tokenizer(models.WordLevel(numbers, unk_token="?"))
+    one.pre_tokenizer, one.decoder = pre_tokenizers.Split("", "isolated"), decoders.Fuse()
+    return PreTrainedTokenizerFast(tokenizer_object=one, unk_token="?", **special)
+
+
+def load(card: str | Path, **options: Any) -> Pool:
+    """A pool without stop tokens, so that outputs have their full length."""
+    pool = load_pool(card, **options)
+    pool.stop_ids = frozenset()
+    return pool
 
 
 def write_pool(folder: Path, *, sharpness: float = 3.0, **card: Any) -> Path:

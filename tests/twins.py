@@ -19,7 +19,7 @@ from drafters.checkpoints.dflash import dflash_config
 from drafters.checkpoints.model_sizes import RECORDED
 from drafters.models.graph import Graph
 from tests import heads, tiny
-from tests.medusa import write_medusa
+from tests.medusa import medusa_tensors, write_medusa
 
 CONFIGS: dict[str, dict[str, Any]] = json.loads(RECORDED.read_text())
 HIDDEN, WINDOW, LONG_WINDOW = 64, 256, 16384
@@ -110,16 +110,8 @@ def _write_drafter(folder: Path, kind: str, repository: str, target: PreTrainedM
     elif kind == "dflash":
         write_dflash(folder, config, target)
     else:
-        write_medusa(folder, _medusa_tensors(target, config["medusa_num_heads"]))
-
-
-def _medusa_tensors(target: PreTrainedModel, count: int) -> dict[str, torch.Tensor]:
-    tensors = {}
-    for head in range(count):
-        tensors[f"{head}.0.linear.weight"] = torch.randn(HIDDEN, HIDDEN) * 0.1
-        tensors[f"{head}.0.linear.bias"] = torch.randn(HIDDEN) * 0.1
-        tensors[f"{head}.1.weight"] = torch.randn(target.config.vocab_size, HIDDEN)
-    return tensors
+        sizes = {"heads": config["medusa_num_heads"], "hidden": HIDDEN, "vocab": target.config.vocab_size}
+        write_medusa(folder, medusa_tensors(**sizes))
 
 
 def objects_in(*roots: object) -> Iterator[object]:

@@ -20,9 +20,8 @@ from drafters.models.target import Target
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from drafters.tree import accepted_tokens
-from multidraft.engine.decoding import generate
 from tests import tiny
-from tests.engine_cases import Scripted, check_judgements, pool_of
+from tests.engine_cases import Scripted, check_greedy, check_judgements, check_window_end, pool_of
 from tests.world import PARAMS, check_outputs_follow_the_target
 
 GREEDY = SamplingParams(draft_length=6)
@@ -276,38 +275,17 @@ POLICIES = ["fixed:lookup", "fixed:same", "fixed:words", "round-robin", "draft-a
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_greedy_output_is_that_of_transformers(pool, policy):
-    accepted = 0
-    for text in ("The quick brown fox. The quick", "Öl 🙂\nÖl 🙂\nÖl", "x"):
-        prompt = encode("500", text)
-        expected = tiny.greedy(pool.target.model, prompt, 20)
-        for length in (1, 4):
-            out = generate(pool, prompt, policy, SamplingParams(20, draft_length=length))
-            assert out.token_ids == expected
-            accepted += sum(r.accepted for r in out.rounds)
-    assert accepted or policy != "fixed:same"
+    prompts = [encode("500", text) for text in ("The quick brown fox. The quick", "Öl 🙂\nÖl 🙂\nÖl", "x")]
+    rounds = check_greedy(pool, prompts, policy, 20, (1, 4))
+    assert any(r.accepted for r in rounds) or policy != "fixed:same"
 
 
 def test_the_end_of_the_context_window(pool):
     prompt = (encode("500", TEXT) * 2)[: tiny.WINDOW - 12]
-    expected = tiny.greedy(pool.target.model, prompt, 12)
     for policy in ("fixed:lookup", "fixed:same"):
-        out = generate(pool, prompt, policy, SamplingParams(tiny.WINDOW, draft_length=4))
-        assert out.status == "context_limit" and out.token_ids == expected
-
-
-def letters(order):
-    characters = Tokenizer(models.WordLevel({letter: i for i, letter in enumerate(order)}, unk_token="?"))
-    characters.pre_tokenizer, characters.decoder = pre_tokenizers.Split("", "isolated"), decoders.Fuse()
-    return PreTrainedTokenizerFast(tokenizer_object=characters, unk_token="?")
+        check_window_end(pool, policy, 4, prompt)
 
 
 def test_sampled_outputs_follow_the_target():
-    drafter = BridgedDrafter("b", PromptLookup(), letters("?edcba"), letters("abcde?"), 5)
+    drafter = BridgedDrafter("b", PromptLookup(), tiny.characters("?edcba"), tiny.characters("abcde?"), 5)
     check_outputs_follow_the_target(drafter, PARAMS["both"], 500)
-
-
-def test_a_sampled_run_learns_from_it(pool):
-    params = SamplingParams(20, temperature=1.0, top_k=8, draft_length=4)
-    for policy in ("fixed:same", "normal-hedge"):
-        out = generate(pool, encode("500", "The quick brown fox"), policy, params, seed=3)
-        assert len(out.token_ids) == 20 or out.status == "stopped"

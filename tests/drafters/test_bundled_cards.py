@@ -16,6 +16,7 @@ from drafters.memory import estimate
 from drafters.pool import load_pool
 from drafters.sampling import SamplingParams
 from tests import tiny, twins
+from tests.engine_cases import check_greedy
 
 REAL = [name for name in pool_names() if not name.startswith("pocket")]
 OTHER_POCKETS = [name for name in pool_names() if name.startswith("pocket") and name != "pocket"]
@@ -52,9 +53,7 @@ ROOM = 64
 def twin(request, tmp_path_factory):
     """A pool of twins: name, card, path, pool."""
     path = twins.write_pool(tmp_path_factory.mktemp(request.param), request.param)
-    pool = load_pool(path)
-    pool.stop_ids = frozenset()
-    return request.param, load_card(path)[0], path, pool
+    return request.param, load_card(path)[0], path, tiny.load(path)
 
 
 def test_the_schema_is_that_of_the_model():
@@ -109,11 +108,9 @@ def test_recorded_heads_have_the_sizes_of_the_published_files():
 
 @pytest.mark.parametrize("name", REAL)
 def test_a_twin_decodes_as_its_target_alone(name, tmp_path):
-    pool = load_pool(twins.write_pool(tmp_path, name, dtype="float32"))
-    pool.stop_ids = frozenset()
-    expected = tiny.greedy(pool.target.model, pool.encode("abc"), 16)
+    pool = tiny.load(twins.write_pool(tmp_path, name, dtype="float32"))
     for policy in [*(f"fixed:{drafter.name}" for drafter in pool.drafters), "round-robin"]:
-        assert md.generate(pool, "abc", policy, SamplingParams(16, draft_length=4)).token_ids == expected, policy
+        check_greedy(pool, ["abc"], policy, 16)
 
 
 def check_held(pool, prompt, card, path):
@@ -132,8 +129,7 @@ def test_a_twin_is_as_large_as_the_estimate_says_once_its_context_is_full(twin):
 
 @pytest.mark.parametrize("name", ["pocket", *(pytest.param(n, marks=pytest.mark.long) for n in OTHER_POCKETS)])
 def test_a_pocket_pool_is_as_large_as_the_estimate_says(name):
-    pool = load_pool(name)
-    pool.stop_ids = frozenset()
+    pool = tiny.load(name)
     check_held(pool, pool.examples[0][1], pool.card, find_card(name))
 
 

@@ -3,8 +3,6 @@
 import pytest
 import torch
 import yaml
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 import multidraft as md
 from drafters.errors import PoolError
@@ -19,16 +17,9 @@ CODE_ONLY = {"<|fim_prefix|>": 151_659, "<|file_sep|>": 151_664}
 
 def tokenizer(added):
     """Letters at the low ids, added tokens where Qwen2.5 has them."""
-    vocabulary = {"?": 0, **{letter: 32 + place for place, letter in enumerate("abcdefghij ")}, **added}
-    characters = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
-    characters.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    characters.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=characters,
-        eos_token="<|im_end|>",
-        unk_token="?",
-        additional_special_tokens=[token for token in added if token != "<|im_end|>"],
-    )
+    letters = {letter: 32 + place for place, letter in enumerate("abcdefghij ")}
+    special = [token for token in added if token != "<|im_end|>"]
+    return tiny.characters({"?": 0, **letters, **added}, eos_token="<|im_end|>", additional_special_tokens=special)
 
 
 def config(name, rows):
@@ -59,9 +50,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pool(folder):
-    pool = load_pool(folder)
-    pool.stop_ids = frozenset()
-    return pool
+    return tiny.load(folder)
 
 
 def test_unequal_rows_and_further_added_tokens_need_no_bridge(pool):

@@ -9,10 +9,10 @@ import yaml
 
 from drafters.checkpoints.loading import load_model
 from drafters.pool import load_pool
-from drafters.sampling import SamplingParams
 from drafters.source import Source
-from multidraft import PoolError, generate
+from multidraft import PoolError
 from tests import tiny
+from tests.engine_cases import check_greedy
 
 PROMPTS = tiny.texts(2)
 
@@ -51,16 +51,12 @@ def avx512bf16(there: bool = True):
 def pool(request, tmp_path_factory):
     kind = request.param.split()[0]
     with avx512bf16("AVX" in request.param):
-        pool = load_pool(quantised(tmp_path_factory.mktemp(kind), kind, kind), device="cpu")
-        pool.stop_ids = frozenset()
-        yield pool
+        yield tiny.load(quantised(tmp_path_factory.mktemp(kind), kind, kind), device="cpu")
 
 
 @pytest.mark.parametrize("policy", ["fixed:near", "fixed:alone", "fixed:lookup", "normal-hedge", "draft-all"])
 def test_greedy_output_is_that_of_the_quantised_target(pool, policy, caplog):
-    for prompt in PROMPTS:
-        out = generate(pool, prompt, policy, SamplingParams(24, draft_length=5))
-        assert out.token_ids == tiny.greedy(pool.target.model, pool.encode(prompt), 24)
+    check_greedy(pool, PROMPTS, policy, 24, (5,))
     assert not caplog.records, "nothing is said of every product"
 
 

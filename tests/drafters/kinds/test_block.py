@@ -22,7 +22,7 @@ from multidraft.engine.decoding import generate
 from tests import tiny
 from tests.distributions import ALPHA, exact_outputs, p_value
 from tests.drafters.kinds.mtp_by_hand import by_hand, states_of
-from tests.engine_cases import check_judgements, played_and_replayed, pool_of
+from tests.engine_cases import check_greedy, check_judgements, check_window_end, played_and_replayed, pool_of
 
 GREEDY = SamplingParams(draft_length=4)
 BLOCK, MASK = 5, tiny.VOCAB - 1
@@ -281,23 +281,13 @@ POLICIES = ["fixed:flash", "fixed:mtp", "round-robin", "draft-all", "ucb:reward=
 @pytest.mark.parametrize("kind", ["llama", "glm4_moe"])
 @pytest.mark.parametrize("policy", POLICIES)
 def test_greedy_output_is_that_of_transformers(pools, kind, policy):
-    pool, accepted = pools[kind], 0
-    for prompt in [*tiny.prompts(2, seed=1), [5]]:
-        expected = tiny.greedy(pool.target.model, prompt, 16)
-        for length in (1, 4):
-            out = generate(pool, prompt, policy, SamplingParams(16, draft_length=length))
-            assert out.token_ids == expected
-            accepted += sum(r.accepted for r in out.rounds)
-    assert accepted or not policy.startswith("fixed")
+    rounds = check_greedy(pools[kind], [*tiny.prompts(2, seed=1), [5]], policy, 16, (1, 4))
+    assert any(r.accepted for r in rounds) or not policy.startswith("fixed")
 
 
 @pytest.mark.parametrize("policy", ["fixed:flash", "fixed:mtp"])
 def test_the_end_of_the_context_window(pools, policy):
-    pool = pools["llama"]
-    prompt = tiny.prompts(1, seed=5, shortest=20)[0]
-    expected = tiny.greedy(pool.target.model, prompt, tiny.WINDOW - len(prompt))
-    out = generate(pool, prompt, policy, SamplingParams(tiny.WINDOW, draft_length=6))
-    assert out.status == "context_limit" and out.token_ids == expected
+    check_window_end(pools["llama"], policy, 6)
 
 
 @pytest.mark.parametrize("policy", ["fixed:flash", "fixed:mtp"])

@@ -17,7 +17,7 @@ from multidraft.__main__ import main
 from multidraft.engine.decoding import generate
 from multidraft.replay.regret import acceptance_table, gamma_table, regret_of
 from tests import tiny
-from tests.engine_cases import check_replayed_trees, with_drafter
+from tests.engine_cases import check_greedy, check_replayed_trees, check_window_end, with_drafter
 from tests.world import HISTORY, PARAMS, check_outputs_follow_the_target
 
 GREEDY = SamplingParams(40, draft_length=4)
@@ -51,9 +51,7 @@ def pool(card):
     out = card.parent / "stores/letters.store"
     sources = [str(card.parent / "answers.jsonl"), str(card.parent / "letters.txt")]
     assert main(["datastore", "build", "--pool", str(card), "--out", str(out), *sources]) == 0
-    pool = load_pool(card)
-    pool.stop_ids = frozenset()
-    return pool
+    return tiny.load(card)
 
 
 def test_what_a_card_makes_of_them(pool):
@@ -67,21 +65,14 @@ def test_what_a_card_makes_of_them(pool):
 
 @pytest.mark.parametrize("policy", [*POLICIES, "round-robin", "ucb:reward=bd", "rate-hedge", "ucb-length"])
 def test_greedy_output_is_that_of_transformers(pool, policy):
-    for prompt in PROMPTS:
-        expected = tiny.greedy(pool.target.model, pool.encode(prompt), 40)
-        assert generate(pool, prompt, policy, GREEDY).token_ids == expected
+    check_greedy(pool, PROMPTS, policy, 40)
 
 
 def test_a_tree_is_cut_where_the_context_window_ends(pool):
-    prompt = tiny.prompts(1, seed=5, shortest=20)[0]
-    params = SamplingParams(tiny.WINDOW, draft_length=6)
-    expected = tiny.greedy(pool.target.model, prompt, tiny.WINDOW - len(prompt))
     for policy in ("fixed:tree", "fixed:past-tree", "draft-all"):
-        out = generate(pool, prompt, policy, params)
-        assert out.status == "context_limit" and out.token_ids == expected
-
+        check_window_end(pool, policy, 6)
     bush = with_drafter(pool, lambda context, length: Draft(tuple(range(11)), (-1,) * 11))
-    assert generate(bush, prompt, "fixed:scripted", params).token_ids == expected
+    check_window_end(bush, "fixed:scripted", 6)
 
 
 @pytest.mark.parametrize("spec", [*POLICIES, "round-robin", "normal-hedge:game=chunk", "ucb:reward=be"])

@@ -15,7 +15,7 @@ from multidraft.engine.decoding import generate
 from multidraft.replay.regret import gamma_table
 from tests import heads, tiny
 from tests.distributions import ALPHA, exact_outputs, p_value
-from tests.engine_cases import check_replayed_trees, played_and_replayed
+from tests.engine_cases import check_greedy, check_replayed_trees, played_and_replayed
 
 GREEDY = SamplingParams(24, draft_length=4)
 PROMPTS = tiny.texts(4, 11, 3)
@@ -50,9 +50,7 @@ def pool(request, card):
     """A pool whose target runs on each of the runtimes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("drafters.models.target.decoder_for", lambda model, **_: tiny.RUNTIMES[request.param](model))
-        pool = load_pool(card)
-    pool.stop_ids = frozenset()
-    return pool
+        return tiny.load(card)
 
 
 @pytest.fixture(scope="module")
@@ -65,9 +63,7 @@ def tables(pool):
     "policy", [*(f"fixed:{name}" for name in EAGLES), "round-robin", "ucb", "normal-hedge", "draft-all", "rate-hedge"]
 )
 def test_greedy_output_is_that_of_transformers(pool, policy):
-    for prompt in PROMPTS[:2]:
-        expected = tiny.greedy(pool.target.model, pool.encode(prompt), GREEDY.max_new_tokens)
-        assert generate(pool, prompt, policy, GREEDY).token_ids == expected
+    check_greedy(pool, PROMPTS[:2], policy, GREEDY.max_new_tokens)
 
 
 def test_each_of_them_has_drafts_accepted(pool, tables):
@@ -206,8 +202,7 @@ def test_twins_of_drafters_that_share_a_head_share_its_twin(pool):
 @pytest.fixture(scope="module")
 def exact(card):
     """A pool, and the probability of each output of three tokens to a prompt."""
-    pool, params = load_pool(card), SamplingParams(3, draft_length=2, temperature=1.5, top_k=3)
-    pool.stop_ids = frozenset()
+    pool, params = tiny.load(card), SamplingParams(3, draft_length=2, temperature=1.5, top_k=3)
     return pool, params, exact_outputs(pool.target.model, pool.encode("abcabcab"), params)
 
 

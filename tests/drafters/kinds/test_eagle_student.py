@@ -36,9 +36,7 @@ def pool_in(folder, layout="eagle3", **known):
     heads.write_head(folder / layout, layout, target, 0)
     entry = {"name": "student", "kind": "eagle-student", "path": layout, "share": 0.5}
     drafters = [entry, {"name": "again", "kind": "suffix"}]
-    pool = load_pool(tiny.change_card(card, drafters=drafters), **known)
-    pool.stop_ids = frozenset()
-    return pool
+    return tiny.load(tiny.change_card(card, drafters=drafters), **known)
 
 
 @pytest.fixture(autouse=True)

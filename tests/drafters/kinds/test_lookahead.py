@@ -13,7 +13,16 @@ from drafters.sampling import SamplingParams
 from multidraft.engine.decoding import generate
 from multidraft.policies import NO_DRAFTER
 from tests import tiny
-from tests.engine_cases import GREEDY, check_judgements, draft_of, paths_of, played_and_replayed, pool_of
+from tests.engine_cases import (
+    GREEDY,
+    check_greedy,
+    check_judgements,
+    check_window_end,
+    draft_of,
+    paths_of,
+    played_and_replayed,
+    pool_of,
+)
 from tests.world import PARAMS, V, check_outputs_follow_the_target
 
 TEXTS = st.lists(st.integers(0, 2), min_size=1, max_size=30)
@@ -138,28 +147,18 @@ POLICIES = ["fixed:lookahead", "fixed:text", "round-robin", "draft-all", "ucb:re
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_greedy_output_is_that_of_transformers(pool, policy):
-    for prompt in [*tiny.prompts(3, seed=1), [5]]:
-        expected = tiny.greedy(pool.target.model, prompt, 30)
-        for length in (1, 4, 8):
-            out = generate(pool, prompt, policy, SamplingParams(30, draft_length=length))
-            assert out.token_ids == expected
+    check_greedy(pool, [*tiny.prompts(3, seed=1), [5]], policy, 30, (1, 4, 8))
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "gemma2"])
 def test_greedy_output_over_other_architectures(kind):
-    model = tiny.causal_lm(kind, 8)
-    pool = pool_of(model, "hub")
+    pool = pool_of(tiny.causal_lm(kind, 8), "hub")
     pool = Pool(pool.target, [LookaheadDrafter("lookahead")], pool.tokenizer, pool.card)
-    for prompt in tiny.prompts(3, seed=2):
-        out = generate(pool, prompt, "fixed:lookahead", SamplingParams(24, draft_length=8))
-        assert out.token_ids == tiny.greedy(model, prompt, 24)
+    check_greedy(pool, tiny.prompts(3, seed=2), "fixed:lookahead", 24, (8,))
 
 
 def test_the_window_is_cut_where_the_context_window_ends(pool):
-    prompt = tiny.prompts(1, seed=5, shortest=20)[0]
-    expected = tiny.greedy(pool.target.model, prompt, tiny.WINDOW - len(prompt))
-    out = generate(pool, prompt, "fixed:lookahead", SamplingParams(tiny.WINDOW, draft_length=8))
-    assert out.status == "context_limit" and out.token_ids == expected
+    check_window_end(pool, "fixed:lookahead", 8)
 
 
 def test_trajectories_of_the_target_are_accepted(pool):
@@ -184,13 +183,6 @@ def test_without_a_window_replayed_rounds_are_the_live_ones(pool):
 def test_sampled_outputs_follow_the_target(params):
     drafter = LookaheadDrafter("l", window=3, ngram=3)
     check_outputs_follow_the_target(drafter, PARAMS[params], 800, length=4, drafts=V)
-
-
-def test_a_sampled_run_learns_from_it(pool):
-    params = SamplingParams(30, temperature=1.0, top_k=8, draft_length=6)
-    for policy in ("fixed:lookahead", "normal-hedge"):
-        out = generate(pool, tiny.prompts(1, seed=9)[0], policy, params, seed=3)
-        assert len(out.token_ids) == 30 or out.status == "stopped"
 
 
 def test_it_learns_under_draft_all_as_alone_as_far_as_the_budget_leaves_its_draft(pool):

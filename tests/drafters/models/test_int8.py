@@ -83,9 +83,7 @@ def int8_card(card):
 def pool(kinds_card):
     with pytest.MonkeyPatch.context() as patch:  # no other library has to be there
         patch.setattr("drafters.checkpoints.loading.is_bitsandbytes_available", lambda: False)
-        pool = load_pool(int8_card(kinds_card), device="cpu")
-    pool.stop_ids = frozenset()
-    return pool
+        return tiny.load(int8_card(kinds_card), device="cpu")
 
 
 def drafter(pool, name):
@@ -121,8 +119,7 @@ def test_sampled_drafts_say_what_they_were_drawn_from(pool):
 
 def memory(card, entry):
     """Bytes that a pool of one drafter holds once a context is full, and that its drafter's weights are thought to."""
-    pool = load_pool(tiny.change_card(card, drafters=[entry]), device="cpu")
-    pool.stop_ids = frozenset()
+    pool = tiny.load(tiny.change_card(card, drafters=[entry]), device="cpu")
     generate(pool, [5] * (pool.target.window - 8), f"fixed:{entry['name']}", SamplingParams(8))
     return twins.held_bytes(pool.target, pool.drafters), estimate(pool.card, card, "cpu").parts[1].weights
 

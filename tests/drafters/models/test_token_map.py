@@ -145,9 +145,7 @@ def card(kinds_card):
 
 @pytest.fixture(scope="module")
 def pool(card):
-    pool = load_pool(card, device="cpu")
-    pool.stop_ids = frozenset()
-    return pool
+    return tiny.load(card, device="cpu")
 
 
 @pytest.mark.parametrize("policy", [*(f"fixed:{name}" for name in NAMES), "normal-hedge", "rate-hedge"])

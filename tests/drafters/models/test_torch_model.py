@@ -21,7 +21,7 @@ from drafters.sampling import SamplingParams
 from multidraft.engine.decoding import generate
 from multidraft.engine.verify import verify
 from tests import tiny
-from tests.engine_cases import GREEDY, SAMPLED, pool_of
+from tests.engine_cases import GREEDY, SAMPLED, check_greedy, pool_of
 from tests.plain import DEPTHS, DRAFT, MODELS, made
 
 SAMPLING = {
@@ -288,9 +288,7 @@ def static_pool():
 
 @pytest.mark.parametrize("policy", ["autoregressive", "fixed:near", "fixed:lookup", "draft-all", "normal-hedge"])
 def test_greedy_output_is_the_target_s(static_pool, policy):
-    for prompt in tiny.prompts(3, seed=9):
-        out = generate(static_pool, prompt, policy, GREEDY)
-        assert out.token_ids == tiny.greedy(static_pool.target.model, prompt, GREEDY.max_new_tokens)
+    check_greedy(static_pool, tiny.prompts(3, seed=9), policy, GREEDY.max_new_tokens)
 
 
 @pytest.mark.parametrize("policy", ["fixed:alone", "normal-hedge"])

@@ -34,9 +34,7 @@ def played(generation):
 
 @pytest.fixture(scope="module")
 def kinds_pool(kinds_card):
-    pool = kinds.load(kinds_card)
-    pool.stop_ids = frozenset()
-    return pool
+    return kinds.load(kinds_card)
 
 
 @pytest.mark.parametrize("policy", [spec(name) for name in CHOOSING])
@@ -185,9 +183,7 @@ def test_a_batch_ends_with_its_block_and_with_its_last_reference(pool):
 @pytest.fixture
 def own_pool(tmp_path):
     """A pool of its own without stop tokens."""
-    pool = load_pool(tiny.write_pool(tmp_path))
-    pool.stop_ids = frozenset()
-    return pool
+    return tiny.load(tiny.write_pool(tmp_path))
 
 
 def test_texts_that_do_not_fit_wait(own_pool):

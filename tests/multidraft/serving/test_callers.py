@@ -14,12 +14,13 @@ from anyio.from_thread import start_blocking_portal
 from gradio.queueing import Queue
 from starlette.applications import Starlette
 
-from drafters.pool import Pool, load_pool
+from drafters.pool import Pool
 from multidraft.service.jobs import Job
 from multidraft.service.workbench import Workbench
 from multidraft.serving import callers
 from multidraft.ui.app import serve
 from storage.store import Store
+from tests import tiny
 
 SECONDS = 30
 
@@ -27,8 +28,7 @@ SECONDS = 30
 @pytest.fixture(scope="module")
 def workbench(pool_card: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
     with Store(tmp_path_factory.mktemp("callers") / "runs.db") as store:
-        workbench = Workbench(load_pool(pool_card), store)
-        workbench.pool.stop_ids = frozenset()
+        workbench = Workbench(tiny.load(pool_card), store)
         yield workbench
         workbench.close()
 
