@@ -1,6 +1,8 @@
-"""Python files of users, run as modules."""
+"""Files that are run as modules, and files that are replaced by whole ones."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -23,3 +25,14 @@ def run_file(path: Path, known_as: str) -> ModuleType:
         del sys.modules[known_as]
         raise
     return module
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file beside ``path`` to write, which is put in its place then: an interruption leaves the old one, or none."""
+    part = path.with_name(f"{path.name}.part")
+    try:
+        yield part
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

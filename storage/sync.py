@@ -7,7 +7,6 @@ file lacks is taken in, so several machines may share a copy: each ends up with 
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import sqlite3
 import tempfile
@@ -22,6 +21,7 @@ from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, Repositor
 from sqlite_utils import Database
 
 from drafters.errors import first_line
+from drafters.files import replacing
 from storage.connection import open_reader, open_writer, read_only, read_rows, writing
 from storage.problems import StorageError, explained
 from storage.queries import count
@@ -327,6 +327,5 @@ def _add_missing(db: Database) -> None:
 
 
 def _replace(path: Path, by: Path) -> None:
-    part = path.with_name(path.name + ".part")
-    shutil.copyfile(by, part)  # in one go: volumes of objects take nothing else
-    os.replace(part, path)
+    with replacing(path) as part:
+        shutil.copyfile(by, part)  # in one go: volumes of objects take nothing else

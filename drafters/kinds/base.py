@@ -173,7 +173,8 @@ class ModelEntry(Place, DrafterEntry):
 
     @property
     def source(self) -> Source:
-        return Source(path=self.path, id=self.id, revision=self.revision, quantization=None)
+        quantization = getattr(self, "quantization", None)  # a field of some kinds
+        return Source(path=self.path, id=self.id, revision=self.revision, quantization=quantization)
 
     @property
     def local_paths(self) -> list[str]:

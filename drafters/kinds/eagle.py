@@ -301,10 +301,6 @@ class EagleEntry(TreeEntry, ModelEntry):
     quantization: Literal["int8"] | None = Field(None, description="int8, for a CPU in float32; by default none")
 
     @property
-    def source(self) -> Source:
-        return super().source.model_copy(update={"quantization": self.quantization})
-
-    @property
     def shared_weights(self) -> Hashable:
         return self.source
 

@@ -256,10 +256,6 @@ class LMEntry(ModelEntry):
         return self
 
     @property
-    def source(self) -> Source:
-        return Source(path=self.path, id=self.id, revision=self.revision, quantization=self.quantization)
-
-    @property
     def source_files(self) -> Sequence[str]:
         return MODEL_FILES
 

@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from drafters.errors import PoolError
+from drafters.files import replacing
 
 KEPT = 8
 """Versions that stay on disk; the oldest go first."""
@@ -73,15 +74,12 @@ class Versions:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         file = self.folder / f"{version.number:06}-{version.digest}.safetensors"
-        part = file.with_suffix(".part")
+        kept = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
         try:
-            kept = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
-            save_file(kept, part, {"start": self.start})
-            part.replace(file)
+            with replacing(file) as part:
+                save_file(kept, part, {"start": self.start})
         except SafetensorError as error:
             raise OSError(str(error)) from error
-        finally:
-            part.unlink(missing_ok=True)
         for _, old in self._files()[:-KEPT]:
             old.unlink(missing_ok=True)
 

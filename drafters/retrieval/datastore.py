@@ -7,7 +7,6 @@ Layout, little-endian: 8 bytes magic; uint32 length of the header; the header, J
 from __future__ import annotations
 
 import json
-import os
 import struct
 import time
 import zlib
@@ -24,6 +23,7 @@ from transformers import PreTrainedTokenizerBase
 
 from drafters.checkpoints.digest import digest_of
 from drafters.errors import PoolError, UserError
+from drafters.files import replacing
 
 MAGIC = b"mdstore1"
 END = 2**32 - 1
@@ -117,15 +117,10 @@ def write_datastore(path: Path, tokens: np.ndarray, tokenizer: PreTrainedTokeniz
     }
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 4)
-    unfinished = path.with_name(f"{path.name}.part")
-    try:
-        with open(unfinished, "wb") as file:
-            file.write(MAGIC + struct.pack("<I", len(text)) + text)
-            tokens.astype("<u4").tofile(file)
-            suffixes.astype("<u4").tofile(file)
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with replacing(path) as part, open(part, "wb") as file:
+        file.write(MAGIC + struct.pack("<I", len(text)) + text)
+        tokens.astype("<u4").tofile(file)
+        suffixes.astype("<u4").tofile(file)
 
 
 def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from drafters.errors import TrainingError
+from drafters.files import replacing
 
 SETTINGS = "settings.json"
 
@@ -52,14 +53,10 @@ def write_file(path: Path, write: Callable[[Path], object]) -> None:
     Raises:
         TrainingError: the disk is full, or the folder may not be written to.
     """
-    part = path.with_name(f"{path.name}.part")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
+        with replacing(path) as part:
             write(part)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from sqlite_utils import Database
 
 from drafters.errors import UserError
+from drafters.files import replacing
 from storage.connection import open_writer
 from storage.problems import StorageError
 from storage.sync import snapshot
@@ -79,9 +80,8 @@ def pack(history: Path, file: Path) -> int:
             db.conn.commit()
             db.execute("PRAGMA journal_mode = DELETE")
             db.execute("VACUUM")
-        part = file.with_name(f"{file.name}.part")  # whoever starts a server meanwhile finds a whole file
-        part.write_bytes(lzma.compress(copy.read_bytes(), preset=9 | lzma.PRESET_EXTREME))
-        part.replace(file)
+        with replacing(file) as part:  # whoever starts a server meanwhile finds a whole file
+            part.write_bytes(lzma.compress(copy.read_bytes(), preset=9 | lzma.PRESET_EXTREME))
     return runs
 
 
