@@ -17,9 +17,10 @@ from multidraft.replay.regret import (
     regret_by_round,
     regret_of,
 )
-from storage.records import Generation, Round
+from storage.records import Generation
 from storage.run import Scores
 from tests import tiny
+from tests.runs import make_round
 
 PARAMS = SamplingParams(30)
 
@@ -144,21 +145,13 @@ def test_ties_go_to_the_first_drafter_and_switching_may_beat_every_one():
     assert found.drafter_rounds == {"a": 3, "b": 3}
 
 
-def a_round(arm, emitted):
-    """A round of which only the arm and the number of tokens matter."""
-    tokens = (0,) * emitted
-    return Round(
-        0, arm, None, tokens, emitted, tokens, None, "", (), emitted, emitted, emitted, False, None, None, None,
-        0.0, 0.0, 0.0, 0.0, 0,
-    )  # fmt: skip
-
-
 def test_expected_regret_is_the_losses_played_minus_the_best_column():
     gamma = np.array([[0.5, 1.0], [1.0, 0.0], [0.25, 0.5], [1.0, 1.0], [0.0, 0.5]])
     # K = 2: EAL = 1 + g_t + g_t g_{t+1}, known for the first four positions.
     eal = [1 + g[0] + g[0] * g[1] for g in (gamma[i : i + 2] for i in range(4))]
     losses = 1 - np.array(eal) / 3
-    rounds = [a_round(0, 1), a_round(1, 2), a_round(None, 1), a_round(0, 1)]  # at positions 0, 1, 3 (none), 4 (unknown)
+    played = [(0, 1), (1, 2), (None, 1), (0, 1)]  # at positions 0, 1, 3 (none), 4 (unknown)
+    rounds = [make_round(arm=arm, tokens=(0,) * emitted) for arm, emitted in played]
     found = expected_regret_of(Generation("p", "x", ("a", "b"), 1, rounds=rounds), gamma[:, None], 2)
     totals = losses[0] + losses[1]
     assert found.expected_regret == pytest.approx(losses[0][0] + losses[1][1] - totals.min())
@@ -166,7 +159,7 @@ def test_expected_regret_is_the_losses_played_minus_the_best_column():
 
 
 def test_without_a_complete_loss_nothing_is_expected():
-    rounds = [a_round(0, 2)]
+    rounds = [make_round(arm=0, tokens=(0, 0))]
     assert expected_regret_of(Generation("p", "x", ("a",), 1, rounds=rounds), np.ones((2, 3, 1)), 3) == Scores()
 
 

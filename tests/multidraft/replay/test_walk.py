@@ -1,7 +1,6 @@
 """Replay equals life: the same arms, lengths and tokens, round by round."""
 
 import math
-from functools import cache
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from multidraft.policies import POLICIES as REGISTERED
 from multidraft.replay.regret import acceptance_table, regret_of
 from multidraft.replay.walk import best_fixed_rate, replay
 from tests import tiny
-from tests.engine_cases import pool_of
+from tests.engine_cases import played_and_replayed, pool_of
 from tests.perf.replay_clock import priced
 
 POLICIES = [
@@ -50,25 +49,20 @@ GREEDY = SamplingParams(28, draft_length=4)  # short enough for the window to ho
 PROMPTS = tiny.texts(4, 11, 3)
 
 
-def table_of(pool, out):
-    return _table(pool, out.prompt, tuple(out.token_ids))
-
-
-@cache  # policies write the same texts
-def _table(pool, prompt, token_ids):
-    return acceptance_table(pool, pool.encode(prompt), token_ids, 4)
-
-
 def names_of(pool):
     return [drafter.name for drafter in pool.drafters]
 
 
+@pytest.fixture(scope="module")
+def tables():
+    """Acceptance tables of what the pool has written."""
+    return {}
+
+
 @pytest.mark.parametrize(("spec", "seed"), [*((spec, 0) for spec in POLICIES), *((spec, 7) for spec in BY_CHANCE)])
-def test_replayed_rounds_are_the_live_ones(pool, spec, seed):
+def test_replayed_rounds_are_the_live_ones(pool, tables, spec, seed):
     for prompt in PROMPTS:
-        live = generate(pool, prompt, spec, GREEDY, seed)
-        table = table_of(pool, live)
-        played = replay(table, spec, seed, draft_length=4, drafters=names_of(pool), prompt=prompt)
+        live, played, table = played_and_replayed(pool, prompt, spec, GREEDY, seed, tables)
         assert played.arms == [NO_DRAFTER if r.arm is None else r.arm for r in live.rounds]
         assert played.lengths == [r.draft_length for r in live.rounds]
         assert played.emitted == [r.emitted for r in live.rounds]
@@ -109,7 +103,7 @@ def test_runs_that_end_at_a_stop_token(pool, spec):
     for prompt in tiny.texts(6, 5, 3):
         pool.stop_ids = frozenset(generate(pool, prompt, "autoregressive", params).token_ids[20:21])
         live = generate(pool, prompt, spec, params, 3)
-        table = table_of(pool, live)
+        table = acceptance_table(pool, pool.encode(prompt), live.token_ids, 4)
         room = min(60, tiny.WINDOW - live.prompt_tokens)
         played = replay(table, spec, 3, draft_length=4, max_new_tokens=room, drafters=names_of(pool))
         assert played.emitted == [r.emitted for r in live.rounds]
@@ -145,10 +139,10 @@ def test_soft_acceptance_cannot_be_replayed():
         replay(np.ones((2, 5), dtype=int), "normal-hedge:gamma=soft")
 
 
-def test_the_oracle_is_the_best_single_drafter_and_never_live(pool):
+def test_the_oracle_is_the_best_single_drafter_and_never_live(pool, tables):
     for prompt in PROMPTS:
-        live = generate(pool, prompt, "fixed:near", GREEDY)
-        played = replay(table_of(pool, live), "oracle", draft_length=4)
+        *_, table = played_and_replayed(pool, prompt, "fixed:near", GREEDY, tables=tables)
+        played = replay(table, "oracle", draft_length=4)
         assert played.regret == 0 and played.rounds == played.best_rounds and played.best_arm_ratio == 1.0
     with pytest.raises(PolicyError, match="'oracle' cannot be played live"):
         generate(pool, PROMPTS[0], "oracle")
