@@ -250,17 +250,17 @@ def snapshot(path: Path, to: Path) -> None:
     to.unlink(missing_ok=True)
     with open_reader(path) as source:
         _copy(source, path, to)
-    with closing(sqlite3.connect(to)) as copy:
-        copy.execute("DELETE FROM unfinished")  # where the copy is restored, nothing of it is under way
-        copy.commit()
 
 
 def _copy(source: sqlite3.Connection, path: Path, to: Path) -> None:
-    """Copy the database at ``path``, which ``source`` reads, to one file."""
+    """Copy the database at ``path``, which ``source`` reads, to one file, in which nothing is under way."""
     with closing(sqlite3.connect(to)) as copy:
         source.backup(copy)
         copy.execute("PRAGMA journal_mode = DELETE")
         found = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found == "ok" and copy.execute("SELECT 1 FROM sqlite_master WHERE name = 'unfinished'").fetchone():
+            copy.execute("DELETE FROM unfinished")
+            copy.commit()
     if found != "ok":
         raise StorageError(f"The database {path} is damaged ({found}); it was not copied.")
 
@@ -302,13 +302,11 @@ def restore(path: Path, backup: Path) -> int:
         copy = Path(folder) / FILE
         with explained(backup), closing(read_only(backup.absolute())) as source:
             _copy(source, backup, copy)
+        before = count(path)
         try:
-            with open_writer(copy, busy_seconds=10.0, keeps=False) as db, writing(db):
-                db.execute("DELETE FROM unfinished")  # nothing of it is under way
+            take_in(path, copy)
         except StorageError as error:
             raise StorageError(str(error).replace(str(copy), str(backup))) from error
-        before = count(path)
-        take_in(path, copy)
     return count(path) - before
 
 

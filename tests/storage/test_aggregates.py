@@ -106,18 +106,6 @@ def test_two_prompts_have_no_interval(filled: Path) -> None:
         assert math.isnan(hedge[f"{name}_low"]) and math.isnan(hedge[f"{name}_high"])
 
 
-def test_repeating_prompts_does_not_narrow_the_interval(store, path: Path) -> None:
-    speeds = [100.0, 130.0, 150.0, 170.0]
-    for policy, repeats in (("once", 1), ("often", 5)):
-        for _ in range(repeats):
-            for n, speed in enumerate(speeds):
-                store.add(make_run(prompt=f"{n}", policy=policy, rounds=ROUNDS, baseline=speed))
-    assert store.flush()
-    frame = ranking.policy_summary(path).set_index("policy")
-    for column in ("speedup", "speedup_low", "speedup_high", "speedup_prompts"):
-        assert frame.loc["once", column] == pytest.approx(frame.loc["often", column])
-
-
 def test_ten_runs_of_a_prompt_move_no_mean(store, path: Path) -> None:
     for policy, repeats in (("once", 1), ("often", 10)):
         for prompt, speed, count in (("a", 100.0, repeats), ("b", 300.0, 1), ("c", 200.0, 1)):

@@ -243,18 +243,3 @@ def test_leaving_does_not_wait_for_ever(tmp_path: Path) -> None:
         pass
     left_before, _ = not hub.uploads, go.set()
     assert left_before
-
-
-def test_the_live_file_is_a_database_of_its_own_all_the_time(tmp_path: Path) -> None:
-    """A copy taken in while a store is open does not disturb it."""
-    here, there = tmp_path / "here.db", tmp_path / "there.db"
-    add(there, "b")
-    (tmp_path / "volume").mkdir()
-    snapshot(there, tmp_path / "volume" / FILE)
-    with Store(here) as store:
-        store.add(make_run(prompt="a"))
-        assert store.flush()
-        Backup(here, [Folder(tmp_path / "volume")]).exchange()
-        store.add(make_run(prompt="c"))
-        assert store.flush() and store.problem is None
-    assert prompts(here) == ["a", "b", "c"]

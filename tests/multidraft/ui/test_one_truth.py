@@ -136,16 +136,3 @@ def test_the_lab_and_the_verdict_replay_alike(workbench: Workbench, batch: Batch
             outcome = experiment.result.outcome(option.spec)
             assert outcome.texts == 4 and outcome.mean_accepted_tokens == pytest.approx(option.mean_accepted_tokens)
     assert experiment.result.speedups(ORACLE)[0] is not None
-
-
-def test_ten_runs_of_one_prompt_move_nothing(workbench: Workbench, batch: BatchJob) -> None:
-    path = workbench.store.path
-    before = ranked(path, Filter(policies=("exp3spec",))).summary.iloc[0]
-    item = [SuiteItem("again", batch.items[0].prompt, "letters")]
-    again = BatchJob(workbench, item * 10, ["exp3spec"], batch.params)
-    workbench.jobs.submit(again).wait(120)
-    assert workbench.store.flush()
-    after = ranked(path, Filter(policies=("exp3spec",))).summary.iloc[0]
-    assert after["runs"] == before["runs"] + 10
-    for name in ("mean_accepted_tokens_prompts", "speedup_prompts"):
-        assert after[name] == before[name]
