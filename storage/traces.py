@@ -30,12 +30,6 @@ def trace_of(run: Run) -> dict[str, Any]:
     return {"messages": messages, "metadata": metadata, "spans": list(_spans(run))}
 
 
-def figures_of(run: Run) -> dict[str, float]:
-    """Those of ``FIGURES`` that are known."""
-    values = run.to_json()
-    return {name: values[name] for name in FIGURES if values[name] is not None}
-
-
 def _spans(run: Run) -> Iterator[dict[str, Any]]:
     begins = run.created_at - timedelta(seconds=run.generation.seconds)
     for r in run.generation.rounds:

@@ -12,13 +12,15 @@ from typing import Any
 import multidraft as md
 from storage import queries
 from storage.run import Run
-from storage.traces import FIGURES, figures_of, trace_of
+from storage.traces import FIGURES, trace_of
 
 READ = 200
 """Runs that are sent together."""
 
 PAUSE = 2.0
 """Seconds until new runs are looked for."""
+
+Figures = Mapping[int, Mapping[str, Any]]
 
 WATCHED = 500
 """So many of the newest runs are watched for figures that come later: runs are scored when there is nothing else to
@@ -45,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
             figures = queries.columns_of(options.db, [*known, *ids], FIGURES)
             changed = [id for id in figures if figures[id] != known.get(id)]
             runs = [found for id in changed if (found := queries.run(options.db, id))]
-            _send(trackio, options.project, runs, known)
+            _send(trackio, options.project, runs, figures, known)
             known = dict(list(figures.items())[-WATCHED:])
             last, sent = max([last, *ids]), sent + len(set(ids) & set(figures))
             if not ids:
@@ -58,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _send(trackio: Any, project: str, runs: list[Run], known: Mapping[int, Mapping[str, Any]]) -> None:
+def _send(trackio: Any, project: str, runs: list[Run], figures: Figures, known: Figures) -> None:
     """Log runs, oldest first: of each a trace and its figures, at the step that its number is; of those that are
     ``known`` already only the figures that are new."""
     by_policy = sorted(runs, key=lambda run: run.generation.policy)  # stable
@@ -66,11 +68,9 @@ def _send(trackio: Any, project: str, runs: list[Run], known: Mapping[int, Mappi
         alone = {"embed": False, "auto_log_cpu": False, "auto_log_gpu": False}
         log = trackio.init(project=project, name=policy, resume="allow", **alone)
         for run in group:
-            before, values = known.get(run.id or 0), figures_of(run)
-            if before is None:
-                values = {"trace": trackio.Trace(**trace_of(run)), **values}
-            else:
-                values = {name: value for name, value in values.items() if value != before[name]}
+            before = known.get(run.id or 0, {})
+            new = {name: value for name, value in figures[run.id or 0].items() if value not in (None, before.get(name))}
+            values = new if before else {"trace": trackio.Trace(**trace_of(run)), **new}
             if values:
                 log.log(values, step=run.id)
         log.finish()
