@@ -22,16 +22,16 @@ from multidraft.ui.tabs.dashboard.filters import Chosen
 from multidraft.ui.tabs.dashboard.tab import Dashboard
 from storage import queries
 from storage.store import Store
+from tests.multidraft.ui.building import built
+from tests.multidraft.ui.tabs.visits import click
 from tests.perf.made_up_history import build_history
 
 
 def view_milliseconds(store: Store) -> Iterator[tuple[str, float, float]]:
     """Each view's name with the milliseconds that its handler takes at the first and at the second call, including
     the charts' serialisation. The history must hold runs."""
-    dashboard = Dashboard(store)
-    with gr.Blocks() as page, gr.Tab("Dashboard") as tab:
-        dashboard.build(page, tab)
-    everything, opened = Chosen().values(), gr.EventData(tab, None)
+    dashboard = built(Dashboard(store))
+    everything, opened = Chosen().values(), click()
     newest = queries.listed(store.path, limit=1).iloc[0]
     some = Chosen(policy=[str(newest["policy"])], task=[str(newest["task"])]).values()
     middle = queries.count(store.path) // dashboard_views.PAGE // 2

@@ -18,15 +18,23 @@ from multidraft.ui.results.pages import Results
 T = TypeVar("T", bound=Any)
 
 
-def built(tab: T, workbench: Workbench) -> T:
-    """The tab with its components."""
-    line = PoolLine(PoolLoader(workbench))
+def laid_out(tab: Any, workbench: Workbench | None = None) -> tuple[gr.Blocks, gr.Tab]:
+    """The page with the tab's components, and the place of the tab on it."""
+    line = workbench and PoolLine(PoolLoader(workbench))
     with gr.Blocks() as page:
-        line.build()
+        if line:
+            line.build()
         with gr.Tab("A tab") as place:
             known = {"page": page, "tab": place, "line": line}
             tab.build(**{name: known[name] for name in inspect.signature(tab.build).parameters})
-        line.learn.render()
+        if line:
+            line.learn.render()
+    return page, place
+
+
+def built(tab: T, workbench: Workbench | None = None) -> T:
+    """The tab with its components."""
+    laid_out(tab, workbench)
     return tab
 
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
-
-import gradio as gr
 
 from multidraft.replay.recorded import recorded_runs
 from multidraft.ui import example
@@ -18,7 +15,8 @@ from storage.connection import outdated
 from storage.filters import Filter
 from storage.store import Store
 from storage.texts import TextFilter
-from tests.multidraft.ui.building import opened
+from tests.multidraft.ui.building import built, opened
+from tests.multidraft.ui.tabs.visits import click
 from tests.runs import make_run
 
 ALL = Chosen().values()
@@ -65,10 +63,8 @@ def test_a_history_without_its_benchmarks_is_not_packed(tmp_path: Path, monkeypa
 
 def test_the_dashboard_shows_it_until_there_is_a_run(tmp_path: Path) -> None:
     with Store(tmp_path / "runs.db") as store:
-        dashboard = Dashboard(store, lambda: {"pool": "other"}, example=example.path)
-        with gr.Blocks() as page, gr.Tab("Dashboard") as tab:
-            dashboard.build(page, tab)
-        shown = dashboard.refreshed(SimpleNamespace(target=None), {}, *Chosen(pool="other", hardware="mine").values())
+        dashboard = built(Dashboard(store, lambda: {"pool": "other"}, example=example.path))
+        shown = dashboard.refreshed(click(), {}, *Chosen(pool="other", hardware="mine").values())
         assert "Recorded examples" in shown[dashboard.note] and "One drafter" in shown[dashboard.summary]
         opened = dashboard.run.show(example.FIRST + 1)
         assert f"Run {example.FIRST + 1}" in opened[dashboard.run.head]

@@ -28,6 +28,7 @@ from storage.run import Origin
 from storage.store import Store
 from tests.history import recorded
 from tests.multidraft.ui.building import after, built
+from tests.multidraft.ui.tabs.visits import visit
 
 
 @pytest.fixture(scope="module")
@@ -114,15 +115,6 @@ def test_pool_page_shows_what_was_measured_and_what_suits_which_task(workbench: 
     chart = shown[tab.matrix]
     assert shown[tab.hint] == "" and chart.visible and json.loads(chart.value["plot"])["data"][0]["x"] == ["letters"]
     assert "measured with the first run" in before[tab.pool] and "measured with the first" not in shown[tab.pool]
-
-
-class Visitor:
-    """Stands for ``gr.Request``."""
-
-    session_hash = "someone"
-
-    def __init__(self, **query: str):
-        self.query_params = query
 
 
 def say(
@@ -235,7 +227,7 @@ def test_rejected_guesses_are_struck_through(workbench: Workbench) -> None:
 
 
 def restored(tab: Play, **query: str) -> dict[Any, Any]:
-    return tab.restore(Visitor(**query))  # type: ignore[arg-type]
+    return tab.restore(visit(**query))
 
 
 def test_a_link_restores_prompt_policy_and_settings(unused_play: Play) -> None:
@@ -255,7 +247,7 @@ def test_a_link_restores_prompt_policy_and_settings(unused_play: Play) -> None:
 
 def test_other_parameters_of_the_address_are_none_of_plays(unused_play: Play) -> None:
     query = {"tab": "dashboard", "run": "3", "policy": "ucb"}
-    assert unused_play.restore(Visitor(**query)) == {unused_play.status: gr.skip()}  # type: ignore[arg-type]
+    assert unused_play.restore(visit(**query)) == {unused_play.status: gr.skip()}
 
 
 @pytest.mark.parametrize(

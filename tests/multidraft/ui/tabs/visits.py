@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlencode
 
-from starlette.datastructures import QueryParams
+import gradio as gr
+from starlette.requests import Request
 
 
-def visit(query: str = "", **named: str) -> Any:
-    """For ``gr.Request``: of a page with this query, or these parameters."""
-    return SimpleNamespace(query_params=QueryParams(query or named))
+def visit(query: str = "", **named: str) -> gr.Request:
+    """Of a page with this query, or these parameters."""
+    scope = {"type": "http", "path": "/", "headers": [], "query_string": (query or urlencode(named)).encode()}
+    asked = Request({**scope, "server": ("page.example", 80), "scheme": "http", "root_path": ""})
+    return gr.Request(asked, session_hash="someone")
 
 
 def click(**data: Any) -> Any:

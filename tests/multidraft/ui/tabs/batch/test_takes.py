@@ -2,12 +2,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import gradio as gr
-
-from multidraft.service.pool_loading import PoolLoader
 from multidraft.service.workbench import Workbench
-from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.tabs.batch.tab import Batch
+from tests.multidraft.ui.building import laid_out
 from tests.runs import make_run
 
 
@@ -33,11 +30,6 @@ def test_how_long_a_batch_would_take_is_said_by_what_the_newest_took(workbench: 
 
 
 def test_it_is_told_anew_when_a_batch_has_ended_and_when_the_tab_is_opened(workbench: Workbench) -> None:
-    tab, line = Batch(workbench), PoolLine(PoolLoader(workbench))
-    with gr.Blocks() as page:
-        line.build()
-        with gr.Tab("Batch") as place:
-            tab.build(page, line, place)
-        line.learn.render()
+    page, place = laid_out(tab := Batch(workbench), workbench)
     events = {target for fn in page.fns.values() if fn.fn == tab.takes for target in fn.targets}
     assert {(place._id, "select"), (tab.summary._id, "change")} < events

@@ -32,6 +32,7 @@ from storage import aggregates, ranking
 from storage.filters import Filter
 from storage.run import Baseline, Origin
 from storage.store import Store
+from tests.multidraft.ui.building import built, laid_out
 from tests.multidraft.ui.tabs.visits import click, visit
 from tests.runs import make_run
 
@@ -49,10 +50,7 @@ def filled(workbench: Workbench, store: Store) -> Dashboard:
 
 
 def build(store: Store) -> Dashboard:
-    dashboard = Dashboard(store, lambda: {"pool": "tiny"})
-    with gr.Blocks() as page, gr.Tab("Dashboard") as tab:
-        dashboard.build(page, tab)
-    return dashboard
+    return built(Dashboard(store, lambda: {"pool": "tiny"}))
 
 
 def overview(dashboard: Dashboard, values: list[Any] = ALL) -> dict[str, Any]:
@@ -211,9 +209,7 @@ def test_a_newer_choice_is_not_written_over(filled: Dashboard) -> None:
 
 def test_filters_are_one_event_that_ends_with_the_last_choice(store: Store) -> None:
     """Of two events the older may end last; and Gradio drops what comes while one is under way, but for this mode."""
-    dashboard = Dashboard(store)
-    with gr.Blocks() as page, gr.Tab("Dashboard") as tab:
-        dashboard.build(page, tab)
+    page, _ = laid_out(dashboard := Dashboard(store))
     of_filters = {control._id for control in dashboard.filters}
     events = [fn for fn in page.fns.values() if of_filters & {id for id, _ in fn.targets}]
     (event,) = events

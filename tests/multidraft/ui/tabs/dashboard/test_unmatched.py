@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import gradio as gr
 import pytest
 
 from multidraft.ui.tabs.dashboard.filters import CONTROLS, Chosen
 from multidraft.ui.tabs.dashboard.tab import Dashboard
 from multidraft.ui.tabs.dashboard.unmatched import let_go, nothing_fits_html, relaxed
 from storage.store import Store
+from tests.multidraft.ui.building import built
 from tests.multidraft.ui.tabs.visits import click
 from tests.runs import make_run
 
@@ -54,9 +54,7 @@ def test_a_history_without_a_finished_run_says_so(store: Store) -> None:
 
 
 def test_the_page_lets_go_what_the_changed_pool_does_not_have(store: Store, history: Path) -> None:
-    dashboard = Dashboard(store)
-    with gr.Blocks() as page, gr.Tab("Dashboard") as tab:
-        dashboard.build(page, tab)
+    dashboard = built(Dashboard(store))
     chosen = Chosen("other", card="card of one")
     updates = dashboard.refreshed(click(target=dashboard.filters[0]), {}, *chosen.values())
     assert updates[dashboard.filters[PLACES["card"]]].value == "" and updates[dashboard.body].visible is True

@@ -5,13 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import gradio as gr
 import pytest
 
 from multidraft.ui.tabs.experiments.tab import Experiments
 from multidraft.ui.tabs.experiments.view import list_html
 from storage import experiments
 from storage.store import Store
+from tests.multidraft.ui.building import built
 from tests.multidraft.ui.tabs.visits import click, visit
 from tests.runs import make_round, make_run
 
@@ -19,10 +19,7 @@ ROUNDS = [make_round(index) for index in range(3)]
 
 
 def build(store: Store, may_note: bool = True) -> Experiments:
-    tab = Experiments(SimpleNamespace(store=store, jobs=SimpleNamespace(listed=[])), may_note)
-    with gr.Blocks() as page, gr.Tab("Experiments") as place:
-        tab.build(page, place)
-    return tab
+    return built(Experiments(SimpleNamespace(store=store, jobs=SimpleNamespace(listed=[])), may_note))
 
 
 @pytest.fixture

@@ -4,11 +4,9 @@ import json
 import threading
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
 
 import gradio as gr
 import pytest
-from starlette.requests import Request as Asking
 
 from drafters.sampling import SamplingParams
 from multidraft.bench.measure import Request
@@ -26,18 +24,11 @@ from storage import queries, texts
 from storage.run import Origin
 from storage.store import Store
 from storage.texts import TextFilter
-from tests.multidraft.ui.building import after, built
+from tests.multidraft.ui.building import after, built, laid_out
+from tests.multidraft.ui.tabs.visits import visit
 
 PARAMS = SamplingParams(max_new_tokens=16, draft_length=4)
 SPECS = ["ucb", "fixed:near", "rate-hedge"]
-
-
-class Visit(gr.Request):
-    """One of an address with this query."""
-
-    def __init__(self, **query: str):
-        scope = {"type": "http", "path": "/", "headers": [], "query_string": urlencode(query).encode()}
-        super().__init__(Asking({**scope, "server": ("lab.example", 80), "scheme": "http", "root_path": ""}))
 
 
 @pytest.fixture
@@ -69,7 +60,7 @@ def bench_of(lab: Lab) -> str:
 
 def replay(lab: Lab, specs: list[str], run: float | None = None, newest: float | None = 50) -> dict[Any, Any]:
     """What is shown in the end."""
-    return after(lab.replay(Visit(), bench_of(lab), ALL_SUITES, [], "", newest, run, specs))
+    return after(lab.replay(visit(), bench_of(lab), ALL_SUITES, [], "", newest, run, specs))
 
 
 def test_an_experiment_holds_every_policy_and_what_it_is_compared_with(filled: Workbench) -> None:
@@ -115,7 +106,7 @@ def test_the_page_shows_table_and_curves(lab: Lab) -> None:
     lines = Path(last[lab.csv].value["path"]).read_text("utf-8").splitlines()
     assert len(lines) == 1 + 3 + 3 and lines[0].startswith("policy,estimate,texts") and last[lab.csv].visible
     cited = last[lab.cited]
-    assert "Replay of 3 policies on 2 texts" in cited and "http://lab.example/?tab=lab&amp;lab_policy=ucb" in cited
+    assert "Replay of 3 policies on 2 texts" in cited and "http://page.example/?tab=lab&amp;lab_policy=ucb" in cited
     (plain,) = [line for line in outcomes.split("<tr>") if "No drafter" in line]
     assert "Request speed-up" in outcomes and outcomes.count("×") >= 2 * 6 and plain.count("1.00×") == 2
     assert chart.visible and not lanes.visible and rounds == ""
@@ -219,20 +210,18 @@ def test_a_sweep_that_cannot_be_gets_a_sentence(lab: Lab) -> None:
     ("query", "run"), [({"tab": "lab", "run": "2"}, 2), ({"run": "2"}, None), ({"tab": "lab", "run": "x1"}, None)]
 )
 def test_a_link_names_a_run(filled: Workbench, query: dict[str, str], run: float | None) -> None:
-    lab, visit = Lab(filled), Visit(**query)
-    assert lab.restore(visit)[-2:] == (run, run or gr.skip())
+    lab, asked = Lab(filled), visit(**query)
+    assert lab.restore(asked)[-2:] == (run, run or gr.skip())
 
 
 def test_a_page_without_a_link_replays_nothing(filled: Workbench) -> None:
     """Gradio takes a generator that yields nothing for one that empties every output."""
-    assert list(Lab(filled).replay_linked(Visit(), None)) == [gr.skip()]
+    assert list(Lab(filled).replay_linked(visit(), None)) == [gr.skip()]
 
 
 def test_the_tab_is_built_with_the_page(filled: Workbench) -> None:
     """What is chosen while an answer is under way is answered too."""
-    lab = Lab(filled)
-    with gr.Blocks() as page, gr.Tab("Lab") as tab:
-        lab.build(tab, page)
+    page, _ = laid_out(lab := Lab(filled))
     fields = {field._id for field in lab.texts.fields}
     (chosen,) = [fn for fn in page.fns.values() if fn.name == "refresh"]
     assert fields < {id for id, _ in chosen.targets} and chosen.trigger_mode == "always_last"
@@ -286,7 +275,7 @@ def held_after_the_first(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 def test_who_no_longer_watches_ends_the_replays(filled: Workbench, lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     go = held_after_the_first(monkeypatch)
-    watching = lab.replay(Visit(), bench_of(lab), ALL_SUITES, [], "", 50, None, SPECS)
+    watching = lab.replay(visit(), bench_of(lab), ALL_SUITES, [], "", 50, None, SPECS)
     id = next(watching)[lab.buttons.id]
     job = filled.jobs.find(id, ExperimentJob)
     assert job and not job.done
@@ -297,7 +286,7 @@ def test_who_no_longer_watches_ends_the_replays(filled: Workbench, lab: Lab, mon
 
 def test_stop_ends_the_replays(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     go = held_after_the_first(monkeypatch)
-    watching = lab.replay(Visit(), bench_of(lab), ALL_SUITES, [], "", 50, None, SPECS)
+    watching = lab.replay(visit(), bench_of(lab), ALL_SUITES, [], "", 50, None, SPECS)
     id = next(watching)[lab.buttons.id]
     lab.buttons.cancel(id)
     go.set()

@@ -6,7 +6,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import gradio as gr
 import pytest
 
 from drafters.pool import load_pool
@@ -170,9 +169,7 @@ def test_the_pool_in_use_is_loaded_without_some_drafters_and_whole_again(own_ben
 
 
 def test_the_dashboard_s_filter_follows_unless_it_was_changed(store: Store) -> None:
-    dashboard = Dashboard(store, lambda: {"pool": "other", "hardware": "a GPU"})
-    with gr.Blocks() as page, gr.Tab("Dashboard") as tab:
-        dashboard.build(page, tab)
+    dashboard = built(Dashboard(store, lambda: {"pool": "other", "hardware": "a GPU"}))
     before = {"pool": "tiny", "hardware": "a CPU"}
     now, pool, hardware = (dashboard.follow(before, "tiny", "a CPU")[part] for part in dashboard.followers)
     assert (now["pool"], pool.value, hardware.value) == ("other", "other", "a GPU")
