@@ -18,10 +18,10 @@ def add(path: Path, *asked: str) -> Path:
     return path
 
 
-def recorded(path: Path) -> list[Run]:
-    """All runs, newest first; none may have been deleted."""
-    runs = [queries.run(path, id) for id in range(queries.count(path), 0, -1)]
-    return [run for run in runs if run is not None]
+def recorded(path: Path, limit: int = 1000) -> list[Run]:
+    """The newest runs, the last one first; none may have been deleted."""
+    newest = queries.count(path)
+    return [run for id in range(newest, max(newest - limit, 0), -1) if (run := queries.run(path, id))]
 
 
 def prompts(path: Path) -> list[str]:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import fields
-from pathlib import Path
 from typing import Any, TypeVar
 
-import pandas as pd
 from sqlite_utils import Database
 
 from drafters.sampling import SamplingParams
-from storage.connection import read_frame
 from storage.records import Generation, Round
 from storage.run import Baseline, Conditions, Origin, Run, Scores
 from storage.schema import upgrade
@@ -92,11 +89,6 @@ def make_run(generation: Generation | None = None, **changes: Any) -> Run:
 
     parts = part(SamplingParams), seed, part(Conditions), part(Origin), baseline, part(Scores)
     return Run(generation or make_generation(**values), *parts, **own)
-
-
-def recorded(path: Path, limit: int = -1) -> pd.DataFrame:
-    """The runs of a history, newest first, with all columns of the table."""
-    return read_frame(path, "SELECT * FROM runs ORDER BY created_at DESC, id DESC LIMIT ?", [limit])
 
 
 def columns_of(table: str) -> list[str]:

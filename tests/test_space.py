@@ -21,8 +21,8 @@ from drafters.card import find_card, load_card
 from multidraft.commands.deploy import staged
 from storage import queries
 from storage.sync import FILE
+from tests.history import recorded
 from tests.ports import free_port
-from tests.runs import recorded
 
 STANDIN = Path(__file__).parent / "spaces_standin"
 PROMPT = "Translate into English: Heute Abend will Julia mit ihrer Nachbarin ein Bild malen."
@@ -152,7 +152,7 @@ def test_a_space_starts_answers_ends_and_remembers(repository: Path, tmp_path: P
         assert end(process) < 15
     assert len((second / "calls").read_text().splitlines()) == 1 and not (first / "calls").exists()
     runs = recorded(data / FILE)
-    assert list(runs.source) == ["api", "api"] and runs.text.nunique() == 1
+    assert [run.origin.source for run in runs] == ["api"] * 2 and len({run.generation.text for run in runs}) == 1
 
     assert contents(repository) == before, "nothing is written beside the code"
     for machine in (first, second):

@@ -10,7 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import ACTION_MS
+from tests.browser.conftest import visiting
 from tests.browser.test_looks import TABS
 from tests.browser.test_play import DONE, run_example
 
@@ -25,13 +25,7 @@ def visit(request: pytest.FixtureRequest, chromium: Browser, address: str) -> It
     """The page in both widths and both sets of colours: what is wrong depends on the one or on the other."""
     width, scheme = request.param
     # Colours that are still changing would be judged as they are at the moment.
-    with chromium.new_context(
-        viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce"
-    ) as context:
-        context.set_default_timeout(ACTION_MS)
-        page = context.new_page()
-        page.goto(address)
-        expect(page.locator("#run")).to_be_visible()
+    with visiting(chromium, address, width=width, color_scheme=scheme, reduced_motion="reduce") as page:
         yield page
 
 

@@ -129,7 +129,7 @@ def test_nothing_jumps_when_a_batch_ends_and_its_verdict_comes(page: Page) -> No
     page.locator("#batch-run").click()
     expect(page.locator("#rows tbody tr").first).to_be_visible()
     page.locator("#batch-status").evaluate("status => status.scrollIntoView()")
-    page.evaluate(f"({SHIFTS.replace('buffered: true', 'buffered: false')})()")
+    page.evaluate(SHIFTS.replace("buffered: true", "buffered: false"))
     top = page.locator("#rows").evaluate("rows => rows.getBoundingClientRect().y")
     expect(page.locator("#batch-verdict .md-verdict")).to_be_visible()
     assert abs(page.locator("#rows").evaluate("rows => rows.getBoundingClientRect().y") - top) < 5

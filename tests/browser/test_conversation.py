@@ -10,8 +10,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests import tiny
 from tests.app import served_here
+from tests.browser.conftest import visiting
 from tests.browser.test_play import DONE, set_length
-from tests.runs import recorded
+from tests.history import recorded
 
 TEMPLATE = "{% for m in messages %}{{ 'a' if m['role'] == 'user' else 'b' }}{{ m['content'] }}{% endfor %}b"
 
@@ -23,9 +24,7 @@ def talk(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     card = tiny.write_pool(folder)
     (folder / "target" / "chat_template.jinja").write_text(TEMPLATE)
     history = folder / "runs.db"
-    with served_here(card, history) as address, chromium.new_context() as context:
-        page = context.new_page()
-        page.goto(address)
+    with served_here(card, history) as address, visiting(chromium, address) as page:
         yield page, history
 
 
@@ -55,7 +54,7 @@ def test_a_follow_up_continues_the_conversation_until_it_is_begun_anew(talk: tup
     say(page, "de")
     expect(said).to_have_text(["de"])
     expect(page.locator(DONE)).to_contain_text("10 tokens")
-    lengths = recorded(history).prompt_tokens.to_list()
+    lengths = [run.generation.prompt_tokens for run in recorded(history)]
     assert lengths == [4, 4 + 5 + 10, 5]  # newest first; a letter before each turn and one for the answer
 
 

@@ -6,6 +6,7 @@ import re
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
+from tests.browser.conftest import visiting
 from tests.browser.test_first_visit import MOST_SHIFT, SHIFTS
 
 CHARTS = (
@@ -40,20 +41,10 @@ def listed(page: Page) -> Page:
 
 @pytest.mark.parametrize("width", [1400, pytest.param(390, marks=pytest.mark.long)])
 def test_nothing_jumps_when_a_link_opens_it(recorded: None, chromium: Browser, address: str, width: int) -> None:
-    with chromium.new_context(viewport={"width": width, "height": 900}) as context:
-        context.add_init_script(f"({SHIFTS})()")
-        page = context.new_page()
-        page.goto(f"{address}?tab=dashboard")
+    with visiting(chromium, f"{address}?tab=dashboard", width=width, script=SHIFTS) as page:
         for chart in CHARTS:
             expect(page.locator(f"{chart} .js-plotly-plot .main-svg").first).to_be_visible()
         assert page.evaluate("shifted") < MOST_SHIFT / 2
-
-
-def test_charts_after_a_run(seen: Page) -> None:
-    expect(seen.locator("#policy-summary tbody tr").first).to_contain_text("×")
-    for chart in CHARTS:
-        expect(seen.locator(f"{chart} .js-plotly-plot .main-svg").first).to_be_visible()
-    expect(seen.locator("#matrix-chart .heatmaplayer").first).to_be_attached()
 
 
 def test_a_chart_is_saved_as_picture_and_as_figures(seen: Page) -> None:

@@ -9,16 +9,16 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from storage import queries
-from tests.browser.conftest import ACTION_MS
+from tests.browser.conftest import visiting
 from tests.browser.test_output import bars
 from tests.browser.test_play import DONE, set_length
 
-SHIFTS = """() => {
+SHIFTS = """(() => {
   window.shifted = 0;
   new PerformanceObserver((list) => {
     for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shifted += entry.value;
   }).observe({ type: "layout-shift", buffered: true });
-}"""
+})()"""
 
 MOST_SHIFT = 0.1
 """Of the layout; what Google's Web Vitals call good."""
@@ -28,11 +28,7 @@ MOST_SHIFT = 0.1
 def test_a_recording_plays_at_once_and_a_click_runs_the_prompt_that_is_there(
     chromium: Browser, address: str, history: Path, width: int
 ) -> None:
-    with chromium.new_context(viewport={"width": width, "height": 900}) as context:
-        context.set_default_timeout(ACTION_MS)
-        context.add_init_script(f"({SHIFTS})()")
-        page = context.new_page()
-        page.goto(address)
+    with visiting(chromium, address, width=width, script=SHIFTS) as page:
         lanes = page.locator("#recorded .md-lane")
         expect(lanes.last.locator(".md-token").first).to_be_visible()
         expect(lanes.last).to_be_in_viewport()
@@ -47,9 +43,7 @@ def test_a_recording_plays_at_once_and_a_click_runs_the_prompt_that_is_there(
 
 
 def test_who_wants_no_motion_sees_the_end_of_the_recording(chromium: Browser, address: str) -> None:
-    with chromium.new_context(reduced_motion="reduce") as context:
-        page = context.new_page()
-        page.goto(address)
+    with visiting(chromium, address, reduced_motion="reduce") as page:
         expect(page.locator("#recorded .md-race-verdict")).to_contain_text("identical")
         expect(page.locator("#recorded .md-race-play")).to_have_text("Play")
         page.locator("#recorded .md-step-open").last.click()

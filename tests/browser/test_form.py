@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import ACTION_MS
+from tests.browser.conftest import visiting
 from tests.browser.test_play import DONE, run_example, wait_for_text
 
 TOP = "node => node.getBoundingClientRect().top + scrollY"
@@ -57,10 +57,7 @@ def test_the_colours_are_told_next_to_the_text_they_are_in(page: Page) -> None:
 
 @pytest.mark.long
 def test_the_colours_stay_in_sight_beside_lanes_higher_than_a_phone(chromium: Browser, address: str) -> None:
-    with chromium.new_context(viewport={"width": 390, "height": 844}) as context:
-        context.set_default_timeout(ACTION_MS)
-        page = context.new_page()
-        page.goto(f"{address}?tab=race")
+    with visiting(chromium, f"{address}?tab=race", width=390) as page:
         page.locator("#race-run").click()
         expect(page.locator("#race-stage .md-lane")).to_have_count(4)
         # In one step: the stage of a race that runs is drawn anew at any time.

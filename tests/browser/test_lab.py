@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.browser.conftest import visiting
 from tests.browser.test_first_visit import SHIFTS
 from tests.browser.test_play import type_into
 
@@ -47,10 +48,7 @@ def test_policies_are_replayed_at_once_and_one_with_settings_added(page: Page) -
 @pytest.mark.parametrize("width", [1400, pytest.param(390, marks=pytest.mark.long)])
 def test_nothing_moves_where_its_address_opens_a_tab(chromium: Browser, address: str, width: int) -> None:
     for tab, there in (("lab", "#lab-texts .md-done"), ("results", ".md-pager")):
-        with chromium.new_context(viewport={"width": width, "height": 900}) as context:
-            context.add_init_script(f"({SHIFTS})()")
-            linked = context.new_page()
-            linked.goto(f"{address}?tab={tab}")
+        with visiting(chromium, f"{address}?tab={tab}", width=width, script=SHIFTS) as linked:
             expect(linked.locator(there).first).to_be_visible()
             linked.wait_for_timeout(500)
             assert linked.evaluate("shifted") < 0.05, tab

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.browser.conftest import visiting
 from tests.browser.test_play import DONE, run_example, run_long, take_long
 
 TABS = ("Play", "Race", "Batch", "Lab", "Results", "Dashboard", "Pool")
@@ -16,13 +17,8 @@ TABS = ("Play", "Race", "Batch", "Lab", "Results", "Dashboard", "Pool")
 @pytest.fixture(params=["light", "dark"])
 def phone(request: pytest.FixtureRequest, chromium: Browser, address: str) -> Iterator[Page]:
     """The page on a phone of 390 pixels."""
-    context = chromium.new_context(viewport={"width": 390, "height": 844}, color_scheme=request.param)
-    context.set_default_timeout(60_000)
-    page = context.new_page()
-    page.goto(address)
-    expect(page.locator("#run")).to_be_visible()
-    yield page
-    context.close()
+    with visiting(chromium, address, width=390, color_scheme=request.param) as page:
+        yield page
 
 
 @pytest.mark.parametrize("phone", ["dark"], indirect=True)

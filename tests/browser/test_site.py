@@ -1,26 +1,10 @@
-"""Nothing comes from other sites, and nothing heavy before its time."""
+"""Nothing heavy comes before its time."""
 
 from __future__ import annotations
 
-import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.test_looks import TABS
-from tests.browser.test_play import DONE, run_example, take_example
-
-
-@pytest.mark.long
-def test_no_view_asks_for_anything_off_the_site(page: Page, address: str) -> None:
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    page.goto(address)
-    run_example(page, tokens=8)
-    expect(page.locator(DONE)).to_be_visible()
-    for tab in TABS:
-        page.get_by_role("tab", name=tab).click()
-        page.wait_for_timeout(500)  # Gradio keeps a connection open, so the network is never idle
-    assert len(asked) > 10
-    assert [url for url in asked if not url.startswith((address, "data:", "blob:"))] == []
+from tests.browser.test_play import take_example
 
 
 def test_the_first_visit_does_not_wait_for_the_charts_library(page: Page, address: str) -> None:

@@ -7,22 +7,24 @@ import re
 import shutil
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests import tiny
 from tests.app import serve, served_here
-from tests.browser.conftest import ACTION_MS
+from tests.browser.conftest import ACTION_MS, visiting
 from tests.browser.test_play import DONE
 from tests.drafters.checkpoints.test_hub import at_hub
 from tests.hub import FakeHub
 
 PROMPT = "a badge"
+Visit = Callable[[str], Page]
 
 
 @pytest.fixture(scope="module")
@@ -53,17 +55,10 @@ def app(hub: FakeHub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 
 
 @pytest.fixture
-def context(chromium: Browser) -> Iterator[BrowserContext]:
-    with chromium.new_context(viewport={"width": 1400, "height": 900}) as context:
-        context.set_default_timeout(ACTION_MS)
-        yield context
-
-
-def visit(context: BrowserContext, address: str) -> Page:
-    page = context.new_page()
-    page.goto(address)
-    expect(page.locator("#run")).to_be_visible()
-    return page
+def visit(chromium: Browser) -> Iterator[Visit]:
+    """Opens a page for each call."""
+    with ExitStack() as ended:
+        yield lambda address: ended.enter_context(visiting(chromium, address))
 
 
 def ask_for(page: Page, title: str) -> None:
@@ -78,8 +73,8 @@ def run(page: Page, policy: str) -> None:
     expect(page.locator(DONE)).to_be_visible()
 
 
-def test_a_failing_pool_is_explained_and_the_old_one_goes_on(context: BrowserContext, app: str) -> None:
-    page = visit(context, app)
+def test_a_failing_pool_is_explained_and_the_old_one_goes_on(visit: Visit, app: str) -> None:
+    page = visit(app)
     ask_for(page, "Nobody's pool")
     problem = page.locator("#pool-status [role=alert]")
     expect(problem).to_contain_text("Nobody's pool could not be loaded: the Hub repository tiny/nobody does not exist")
@@ -90,8 +85,8 @@ def test_a_failing_pool_is_explained_and_the_old_one_goes_on(context: BrowserCon
     run(page, "One drafter: near")
 
 
-def test_all_pages_follow_a_switch_and_keep_what_was_typed(context: BrowserContext, app: str, hub: FakeHub) -> None:
-    mine, other = visit(context, app), visit(context, app)
+def test_all_pages_follow_a_switch_and_keep_what_was_typed(visit: Visit, app: str, hub: FakeHub) -> None:
+    mine, other = visit(app), visit(app)
     other.locator("#prompt textarea").fill(PROMPT)
     other.get_by_role("tab", name="Race").click()
     other.locator("#race-prompt textarea").fill("bed")
@@ -116,7 +111,7 @@ def test_all_pages_follow_a_switch_and_keep_what_was_typed(context: BrowserConte
     expect(mine.locator("#pool-status")).to_contain_text("From the Hub is in use")
     expect(mine.locator("#pool")).to_contain_text("from-hub")
     expect(mine.locator(".md-pool-loaded")).to_have_count(1)
-    new = visit(context, f"{app}?with_policy=fixed%3Asmall")  # what a page shows that is opened now
+    new = visit(f"{app}?with_policy=fixed%3Asmall")  # what a page shows that is opened now
     expect(new.locator("#legend")).to_contain_text("small")
     expect(new.locator("#policy input")).to_have_value(re.compile("One drafter: small"))
     expect(new.get_by_text("The pool is now")).to_have_count(0)

@@ -20,6 +20,7 @@ from multidraft.replay.recorded import Recorded
 from multidraft.ui.tabs.dashboard.views import CHARTS
 from storage import queries, ranking
 from tests.browser.test_endpoints import elsewhere
+from tests.history import recorded
 from tests.multidraft.conftest import RECORDED
 from tests.perf import (
     commits,
@@ -37,7 +38,7 @@ from tests.perf import (
     traffic_stream,
     unions,
 )
-from tests.runs import make_run, recorded
+from tests.runs import make_run
 
 
 def test_policies(capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,8 +121,7 @@ def test_a_live_stream(tmp_path: Path, capsys: pytest.CaptureFixture[str], monke
     traffic_stream.write_prompts(prompts := tmp_path / "stream.jsonl", 2)
     traffic_stream.live(prompts, path := tmp_path / "live.db", "pocket:without=code,json,sql,summary")
     assert "÷ from the router, second half: decode " in capsys.readouterr().out
-    runs = [run for id in range(1, 11) if (run := queries.run(path, id))]
-    first, again = (run for run in runs if run.generation.policy == "rate-hedge")
+    again, first = (run for run in recorded(path) if run.generation.policy == "rate-hedge")
     assert first.generation.prior is None and again.generation.prior, "taught by the first prompt, not by the router"
 
 
@@ -161,7 +161,7 @@ def test_dashboard(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert all(times["first"] > 0 and times["again"] > 0 for times in views.values())
     run = queries.run(path, 30)
     assert queries.count(path) == 30 and len(ranking.policy_summary(path)) > 2
-    (stored,) = recorded(path)[lambda frame: frame["id"] == 30].to_dict("records")
+    stored = queries.columns_of(path, [30], ["round_count", "output_tokens", "decode_seconds"])[30]
     assert run is not None and len(run.generation.rounds) == stored["round_count"]
     assert len(run.generation.token_ids) == stored["output_tokens"]
     assert run.generation.seconds == pytest.approx(stored["decode_seconds"])

@@ -14,7 +14,7 @@ from multidraft.bench import runner
 from multidraft.policies import POLICIES
 from storage import queries, store
 from tests import tiny
-from tests.runs import recorded
+from tests.history import recorded
 
 PROMPT = tiny.texts(1, 7, 8)[0]
 
@@ -37,15 +37,15 @@ def test_bench_writes_report_and_history(pool_card, suite, tmp_path, capsys):
     assert policies["autoregressive"]["speedup"] == 1.0
     out, err = capsys.readouterr()
     assert "fixed:near" in out
-    rows = recorded(db)
-    (batch,) = set(rows["batch_id"])
+    runs = recorded(db)
+    (batch,) = {run.origin.batch_id for run in runs}
     assert f"recorded as batch {batch}: advise --db {db} --batch {batch}" in err
     assert main([*arguments, "--temperature", "1"]) == 0
     assert re.search(r"recorded as batch \w+$", capsys.readouterr().err, re.MULTILINE), (
         "of sampled runs there is no advice"
     )
-    assert len(rows) == 12 and set(rows["policy"]) == set(policies)
-    assert set(zip(rows["source"], rows["suite"], rows["task"])) == {("bench", "suite", "letters")}
+    assert len(runs) == 12 and {run.generation.policy for run in runs} == set(policies)
+    assert {(run.origin.source, run.origin.suite, run.origin.task) for run in runs} == {("bench", "suite", "letters")}
 
 
 def test_a_suite_as_traffic(pool_card, suite, tmp_path, capsys):
@@ -53,7 +53,7 @@ def test_a_suite_as_traffic(pool_card, suite, tmp_path, capsys):
     arguments = ["bench", str(suite), "--pool", str(pool_card), "--policies", spec, "--start", "both", "--stream"]
     assert main([*arguments, "--max-new-tokens", "16", "--db", str(db)]) == 0
     assert f"| {spec},start=traffic |" in capsys.readouterr().out.split("Learning curve")[1]
-    runs = [queries.run(db, id) for id in sorted(queries.listed(db)["id"].tolist())]
+    runs = recorded(db)[::-1]
     priors = {
         policy: [r.generation.prior for r in runs if r.generation.policy == policy]
         for policy in (spec, f"{spec},start=traffic")
@@ -156,8 +156,8 @@ def test_a_drafter_that_cannot_be_judged_costs_no_table(
     said = "its output cannot be scored: RuntimeError: no such layer (drafter alone)"
     assert f"ucb failed in 3 of 3 runs: {said}." in out and "| autoregressive | 1.00x |" in out
     assert {failure["error"] for failure in json.loads(files[0].read_text())["failures"]} == {said}
-    runs = recorded(files[1])
-    assert len(runs) == 6 and set(runs[runs["policy"] == "ucb"]["error"]) == {said}
+    runs = [run.generation for run in recorded(files[1])]
+    assert len(runs) == 6 and {run.error for run in runs if run.policy == "ucb"} == {said}
 
 
 def test_an_error_underway_leaves_what_is_measured(pool_card, suite, files, capsys, monkeypatch):

@@ -21,13 +21,13 @@ from multidraft.service.jobs import Job
 from multidraft.service.race import RaceJob
 from multidraft.service.recovery import MOST_STARTS, recover
 from multidraft.service.workbench import RunJob, Workbench
-from storage import queries
 from storage.connection import open_writer
 from storage.run import Run
 from storage.store import Store
 from storage.sync import snapshot
 from storage.unfinished import serving, unfinished
 from tests import tiny
+from tests.history import recorded
 
 PARAMS = SamplingParams(max_new_tokens=8, draft_length=3)
 ITEMS = [SuiteItem(str(n), text, "letters") for n, text in enumerate(tiny.texts(4, 6, 3))]
@@ -80,8 +80,7 @@ def recovered(pool: Pool, path: Path) -> tuple[list[Run], BatchJob | None]:
         assert store.flush()
         bench.close()
     assert not unfinished(path)
-    runs = [queries.run(path, id) for id in sorted(queries.listed(path, limit=100)["id"])]
-    return [run for run in runs if run], batch
+    return recorded(path)[::-1], batch
 
 
 def what(runs: list[Run]) -> list[tuple[str, str, str]]:

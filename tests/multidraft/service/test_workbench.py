@@ -10,7 +10,6 @@ import torch
 
 from drafters.costs import CostMeter
 from drafters.draft import Draft
-from drafters.errors import ContextWindowError, PolicyError, PromptError
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft import generate
@@ -133,17 +132,6 @@ def test_the_baseline_and_scores_of_an_equal_output_are_used_again(
     second = finished(workbench.submit(Request(PROMPT, "ucb", PARAMS, earlier=(first,)))).run
     assert second.baseline is first.baseline and second.scores.acceptance is first.scores.acceptance
     assert second.generation.error is None and second.scores.regret_rounds is not None
-
-
-@pytest.mark.parametrize(
-    ("prompt", "policy", "error"),
-    [("  ", "ucb", PromptError), ("abc", "nonsense", PolicyError), ("a" * 200, "ucb", ContextWindowError)],
-)
-def test_what_cannot_run_is_refused_at_once(
-    workbench: Workbench, prompt: str, policy: str, error: type[Exception]
-) -> None:
-    with pytest.raises(error):
-        workbench.submit(Request(prompt, policy, PARAMS))
 
 
 def test_what_a_page_drew_is_timed_again_when_it_is_still_unless_others_wait(

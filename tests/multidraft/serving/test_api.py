@@ -59,7 +59,7 @@ def test_generate_returns_text_and_figures(workbench: Workbench) -> None:
 
 @pytest.mark.parametrize(
     ("prompt", "policy", "words"),
-    [("", "ucb", "empty"), ("abc", "nonsense", "choose one of"), ("a" * 99, "ucb", "window")],
+    [("  ", "ucb", "empty"), ("abc", "nonsense", "choose one of"), ("a" * 99, "ucb", "window")],
 )
 def test_generate_refuses_with_a_clear_message(workbench: Workbench, prompt: str, policy: str, words: str) -> None:
     with pytest.raises(gr.Error, match=words):
@@ -198,9 +198,9 @@ def test_the_policies_are_those_of_the_page(workbench: Workbench) -> None:
 
 
 def test_batch_returns_rows_and_summary(workbench: Workbench, store: Store) -> None:
-    report = last(Api(workbench).batch(["abc", "a" * 99], ["ucb", "random"], max_new_tokens=6, draft_length=4))
-    assert [row["status"] for row in report["rows"]] == ["completed"] * 2 + ["too long"] * 2
-    assert [row["prompt"] for row in report["rows"]] == ["abc"] * 2 + ["a" * 99] * 2
+    report = last(Api(workbench).batch(["abc", "a" * 99, ""], ["ucb", "random"], max_new_tokens=6, draft_length=4))
+    assert [row["status"] for row in report["rows"]] == ["completed"] * 2 + ["too long"] * 2 + ["error"] * 2
+    assert [row["prompt"] for row in report["rows"]] == ["abc"] * 2 + ["a" * 99] * 2 + [""] * 2
     assert [line["too_long"] for line in report["summary"]] == [1, 1]
     assert store.flush()
     origins = {(run.origin.source, run.origin.suite) for run in recorded(store.path)}

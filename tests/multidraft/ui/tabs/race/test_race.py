@@ -12,7 +12,6 @@ import torch
 
 from drafters.draft import Draft
 from drafters.errors import UserError
-from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft import generate
 from multidraft.bench.measure import Measurement
@@ -233,16 +232,6 @@ def test_nothing_is_started_while_the_race_that_is_shown_goes_on(tab: Race, gate
     gate.open()
     list(tab.buttons.watch(id))
     assert start(tab, "ucb", "random", shown=id)[tab.buttons.asked] not in ("", id)
-
-
-def test_closing_the_workbench_ends_a_race(pool: Pool, store: Store, gate) -> None:
-    workbench = Workbench(pool, store)
-    tab = built(Race(workbench), workbench)
-    id = started(tab, "ucb", "random")
-    assert gate.reached.wait(30) and (run := workbench.jobs.find(id, RaceJob))
-    gate.open()
-    workbench.close()
-    assert run.wait(30) and run.error is None
 
 
 def test_a_run_has_one_speed_up_whoever_tells_it(tab: Race, store: Store) -> None:
