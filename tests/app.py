@@ -48,7 +48,7 @@ def started(pool: str, history: Path, log: Path, **variables: str) -> Iterator[t
         )
         try:
             url = f"http://127.0.0.1:{port}/"
-            _wait_for(url, process, log)
+            wait_for(url, process, log)
             yield url, process
         finally:
             process.terminate()
@@ -73,7 +73,8 @@ def served_here(card: Path, history: Path, cards: Path | None = None) -> Iterato
         yield page.local_url
 
 
-def _wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Return once an app that was started answers at ``url``."""
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until:
         assert process.poll() is None, f"the app ended while it started:\n{log.read_text()[-3000:]}"

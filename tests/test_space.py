@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,12 +19,12 @@ from drafters.card import find_card, load_card
 from multidraft.commands.deploy import staged
 from storage import queries
 from storage.sync import FILE
+from tests.app import wait_for
 from tests.history import recorded
 from tests.ports import free_port
 
 STANDIN = Path(__file__).parent / "spaces_standin"
 PROMPT = "Translate into English: Heute Abend will Julia mit ihrer Nachbarin ein Bild malen."
-START_SECONDS = 240
 
 NO_NETWORK = '''
 """Only this machine can be reached; who tries for another is written down."""
@@ -97,22 +95,11 @@ def space(repository: Path, machine: Path, data: Path, **variables: str) -> Iter
     with (machine / "log").open("w") as log:
         process = subprocess.Popen([sys.executable, "app.py"], cwd=repository, env=environment, stdout=log, stderr=log)
         try:
-            until = time.monotonic() + START_SECONDS
-            while not answers(url):
-                assert process.poll() is None and time.monotonic() < until, (machine / "log").read_text()[-3000:]
-                time.sleep(0.3)
+            wait_for(url, process, machine / "log")
             yield url, process
         finally:
             process.kill()
             process.wait()
-
-
-def answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5):
-            return True
-    except (urllib.error.URLError, OSError):
-        return False
 
 
 def ask(url: str) -> dict[str, Any]:
