@@ -23,8 +23,7 @@ from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.tabs.batch import view
 from multidraft.ui.tabs.batch.charts import CHARTS
 from multidraft.ui.tabs.batch.files import FILES, written
-from multidraft.ui.tabs.batch.form import form_of
-from multidraft.ui.tabs.batch.kept import KeptBatch, kept_batch
+from multidraft.ui.tabs.batch.kept import KeptBatch, form_of, kept_batch
 from multidraft.ui.widgets import policy_fields
 from multidraft.ui.widgets.charts import plot
 from multidraft.ui.widgets.controls import LONGEST_DRAFT, check_fields
