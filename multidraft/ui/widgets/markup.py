@@ -99,7 +99,7 @@ message_html, progress_html = _macros.message, _macros.progress
 tiles_html, facts_html, empty_html = _macros.tiles, _macros.facts, _macros.empty
 heading_html, caption_html, note_html = _macros.heading, _macros.caption, _macros.note
 table_start, row_html, table_html = _macros.table_start, _macros.row, _macros.table
-folded, best, tip = _macros.folded, _macros.best, _macros.tip
+folded, stacked, best, tip = _macros.folded, _macros.stacked, _macros.best, _macros.tip
 shared_html, ended_html, kept_html = _macros.shared, _macros.ended, _macros.kept
 refusal_html, explanation_html = _macros.refusal, _macros.explanation
 explanations_html = _macros.explanations
@@ -123,7 +123,7 @@ def table_of(lines: Sequence[Mapping[str, Any]], **settings: Any) -> Markup:
 
 def ratio_html(cell: str) -> Markup | str:
     """A ratio as of ``bench.verdict.times``, its interval below it; other cells as they are."""
-    return _macros.stacked(*cell.split(" ", 1)) if "× (" in cell else cell
+    return stacked(*cell.split(" ", 1)) if "× (" in cell else cell
 
 
 def times(speedup: float | None, tokens: float | None, uncertainty: float | None = None) -> str:

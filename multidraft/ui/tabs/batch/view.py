@@ -271,7 +271,7 @@ def _cells(found: Mapping[str, Mapping[str, Any]], policies: Sequence[str], best
     for policy in policies:
         ratio = summary.ratio_of(found.get(policy, {}), "speedup")
         value, interval = _parts(ratio) if ratio else (UNKNOWN, "")
-        cells.append(_template.interval(markup.best(value) if policy == best else value, interval))
+        cells.append(markup.stacked(markup.best(value) if policy == best else value, interval))
     return cells
 
 

@@ -70,15 +70,15 @@ def _cells(path: Path, one: Mapping[str, Any], may_note: bool, done: str | None)
     return [
         template.chosen(one["id"], name, one["created_at"], not one["timed"] or bool(done)),
         template.link(place_of(one), name, one["prompt"] if one["suite"] else ""),
-        template.two(ratio, said),
-        template.two(made, one["version"]),
-        template.two(
+        markup.stacked(ratio, said),
+        markup.stacked(made, one["version"]),
+        markup.stacked(
             f"{count(one['prompts'], 'prompt')}, {settings_of(one)}",
             titles if len(policies) <= MOST_LISTED else markup.tip(count(len(policies), "policy"), titles),
         ),
-        template.two(one["pool"], markup.tip(one["hardware"] or "", one["hardware"] or "")),
+        markup.stacked(one["pool"], markup.tip(one["hardware"] or "", one["hardware"] or "")),
         template.note(one["id"], one["note"] or "", may_note),
-        template.two(number(regret, 1), first if regret is not None else ""),
+        markup.stacked(number(regret, 1), first if regret is not None else ""),
     ]
 
 

@@ -122,7 +122,7 @@ def _measured(experiment: Experiment, spec: str) -> str:
     if live is None or (own := live.option(spec)) is None:
         return UNKNOWN
     decode, request = (own.times_as_fast(live.plain, part).text("×") for part in ("decode", "request"))
-    return _template.interval(decode, f"{request}, MAT {number(own.mean_accepted_tokens, 2)}")
+    return markup.stacked(decode, f"{request}, MAT {number(own.mean_accepted_tokens, 2)}")
 
 
 def _interval(ratio: Ratio | None, about: str, *, best: bool = False) -> str:
@@ -131,7 +131,7 @@ def _interval(ratio: Ratio | None, about: str, *, best: bool = False) -> str:
         return UNKNOWN
     around = "" if ratio.interval is None else " – ".join(number(end, 2) for end in ratio.interval)
     value = about + number(ratio.value, 2, "×")
-    return _template.interval(markup.best(value) if best else value, around)
+    return markup.stacked(markup.best(value) if best else value, around)
 
 
 def regret_curves_figure(experiment: Experiment) -> go.Figure:
