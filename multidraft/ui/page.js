@@ -2,7 +2,16 @@
 // functions the handlers of other components call.
 
 Object.assign(window, { address, openTab, goToTab, startRace, copied, copyLink, keepFilters, openRuns, travel, checkDays,
-  linkedRun, focusRun, leaveRun, focusTravelled, chooseTwo, stepThrough, stepThroughText });
+  linkedRun, focusRun, leaveRun, focusTravelled, chooseTwo, stepThrough, stepThroughText, make });
+
+// A new element, at the end of its parent.
+function make(tag, kind, text, parent) {
+  const node = document.createElement(tag);
+  node.className = kind;
+  node.textContent = text;
+  parent.append(node);
+  return node;
+}
 
 const OPENED_MS = 10_000; // after which the first tab is shown in any case
 

@@ -10,17 +10,9 @@ function offerCharts() {
   looking = null;
   for (const chart of document.querySelectorAll(".md-chart:not(:has(> .md-save))")) {
     if (!chart.querySelector(".js-plotly-plot")) continue;
-    const menu = document.createElement("details"), title = document.createElement("summary");
-    menu.className = "md-save";
-    title.textContent = "Save";
-    title.ariaLabel = "Save this chart";
-    menu.append(title, ...Object.keys(SAVED).map((name) => {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.textContent = name;
-      return button;
-    }));
-    chart.append(menu);
+    const menu = make("details", "md-save", "", chart);
+    make("summary", "", "Save", menu).ariaLabel = "Save this chart";
+    for (const name of Object.keys(SAVED)) make("button", "", name, menu).type = "button";
   }
 }
 

@@ -38,14 +38,6 @@ let total = 0; // seconds of the slowest lane
 let now = 0; // seconds of the replay
 let ready = false, playing = false, before = 0, timer;
 
-function make(tag, kind, text, parent) {
-  const node = document.createElement(tag);
-  node.className = kind;
-  node.textContent = text;
-  parent.append(node);
-  return node;
-}
-
 function makeLane(data, index) {
   const node = element.querySelector("template").content.firstElementChild.cloneNode(true);
   const part = (name) => node.querySelector(`.md-lane-${name}`);

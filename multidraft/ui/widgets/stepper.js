@@ -34,14 +34,6 @@ function makeStepper() {
   let rounds = [], index = 0, phases = [], at = 0, timer = null;
   let plays = !matchMedia("(prefers-reduced-motion: reduce)").matches; // as long as nobody goes step by step
 
-  function make(tag, kind, text, parent) {
-    const node = document.createElement(tag);
-    node.className = kind;
-    node.textContent = text;
-    parent.append(node);
-    return node;
-  }
-
   // What happens in a round, in its order, with what is said of it.
   function phasesOf({ drafter, guesses, accepted, choices, own, together }) {
     const n = guesses.length, tokens = accepted + (own === null ? 0 : 1), found = [];

@@ -47,12 +47,7 @@ function checkDays() {
     const wrong = text !== "" && !(/^\d{4}-\d{2}-\d{2}$/.test(text) && Date.parse(text));
     target.ariaInvalid = wrong ? "true" : null;
     field.querySelector(".md-day-wrong")?.remove();
-    if (!wrong) return;
-    const note = document.createElement("p");
-    note.className = "md-day-wrong";
-    note.setAttribute("role", "alert");
-    note.textContent = "Not taken: needs a day such as 2026-01-31.";
-    field.append(note);
+    if (wrong) make("p", "md-day-wrong", "Not taken: needs a day such as 2026-01-31.", field).setAttribute("role", "alert");
   };
   document.addEventListener("focusout", check, { signal });
 }
