@@ -22,6 +22,7 @@ from mcp.client.streamable_http import streamablehttp_client
 from mcp.types import CallToolResult, Tool
 
 from storage import queries
+from storage.records import Generation
 from tests.history import recorded
 from tests.test_docs import blocks
 
@@ -91,11 +92,16 @@ def assert_ended(client: Client, history: Path, known: int) -> None:
     """The device is free soon, and what was under way is recorded as cancelled, if it had begun."""
     client.predict("Add 2 and 3.", policy="ucb", max_new_tokens=2, api_name="/generate")
     until = time.monotonic() + 30
-    while (added := queries.count(history) - known) == 0 or len(recorded(history, 1)[0].generation.token_ids) > 2:
+    while not (runs := since(history, known)) or len(runs[-1].token_ids) > 2:
         assert time.monotonic() < until, "the run that follows was not recorded"
         time.sleep(0.1)
-    runs = [run.generation for run in recorded(history, added)[1:]]
-    assert len(runs) < 100 and {run.status for run in runs if len(run.token_ids) > 60} <= {"cancelled"}
+    assert len(runs) < 100 and {run.status for run in runs[:-1] if len(run.token_ids) > 60} <= {"cancelled"}
+
+
+def since(history: Path, known: int) -> list[Generation]:
+    """What was decoded since so many runs were known, the last one last."""
+    runs = recorded(history, queries.count(history) - known)
+    return [run.generation for run in sorted(runs, key=lambda run: run.created_at)]
 
 
 def test_what_the_page_does_is_not_offered_to_programs(client: Client) -> None:

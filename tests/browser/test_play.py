@@ -176,4 +176,4 @@ def test_leaving_the_page_frees_the_device(page: Page, other: Page, history: Pat
     deadline = time.monotonic() + 30
     while queries.count(history) < known + 2 and time.monotonic() < deadline:
         page.wait_for_timeout(100)
-    assert recorded(history)[1].generation.status == "cancelled"
+    assert "cancelled" in [run.generation.status for run in recorded(history, 2)]

@@ -1,4 +1,4 @@
-"""A suite, a workbench on the tiny pool, and rounds made by hand."""
+"""A suite, and a workbench on the tiny pool."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import json
 import lzma
 import shutil
 import threading
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,11 +15,9 @@ import yaml
 from drafters.pool import Pool, load_pool
 from multidraft.bench.measure import Measurement
 from multidraft.service.workbench import Workbench
-from storage.records import Generation, Round
 from storage.store import Store
-from tests import runs, tiny
+from tests import tiny
 
-MakeRound = Callable[..., Round]
 RECORDED = Path(__file__).parent / "replay" / "data" / "pocket-bench.db.xz"
 """The runs of ``python -m multidraft bench pocket --limit 21 --max-new-tokens 256 --policies
 ucb:reward=be,ucbspec,normal-hedge,rate-hedge,fixed:general,router --start both --db runs.db``, recorded on a quiet
@@ -33,18 +30,6 @@ def bench_db(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("bench") / "runs.db"
     path.write_bytes(lzma.decompress(RECORDED.read_bytes()))
     return path
-
-
-@pytest.fixture
-def make_round() -> MakeRound:
-    """:func:`tests.runs.make_round`."""
-    return runs.make_round
-
-
-@pytest.fixture
-def make_generation() -> Callable[..., Generation]:
-    """:func:`tests.runs.make_generation`, of the policy ``ucb`` without a prefill."""
-    return partial(runs.make_generation, policy="ucb", prefill_seconds=0.0)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from storage.clock import fit
 from storage.records import Generation
 from storage.store import Store
 from tests.perf.replay_clock import priced
-from tests.runs import make_run
+from tests.runs import make_round, make_run
 
 RUN = make_run()
 
@@ -34,7 +34,7 @@ def costs_of(tmp_path):
     return costs_of
 
 
-def test_rounds_that_evaluated_nothing_do_not_count_as_evaluations(make_round, costs_of):
+def test_rounds_that_evaluated_nothing_do_not_count_as_evaluations(costs_of):
     """A policy that only considers an evaluation spends microseconds on it."""
     rounds = [make_round(i, evaluate_seconds=22e-6, evaluated=0) for i in range(198)]
     rounds[10:10] = [make_round(198, evaluate_seconds=0.0115, evaluated=30)]
@@ -48,7 +48,7 @@ def overhead_of(path, **origin):
     return text.costs.overhead
 
 
-def test_a_text_of_a_batch_is_priced_by_the_runs_of_that_alone(make_round, tmp_path):
+def test_a_text_of_a_batch_is_priced_by_the_runs_of_that_alone(tmp_path):
     def add(seconds, source, batch):
         rounds = [make_round(i, policy_seconds=seconds) for i in range(20)]
         with Store(path) as store:

@@ -9,11 +9,12 @@ from multidraft.ui.results.drawing import Bar
 from multidraft.ui.widgets import charts
 from multidraft.ui.widgets.charts import plot_of, policy_chart
 from multidraft.ui.widgets.theme import POLICY_COLOURS, drafter_colour
+from tests.runs import make_round
 
 DRAFTERS = ["code", "math"]
 
 
-def test_probabilities_are_stacked_in_the_legends_colours(make_round) -> None:
+def test_probabilities_are_stacked_in_the_legends_colours() -> None:
     rounds = [make_round(0), make_round(1, probabilities=(0.1, 0.9))]
     figure = go.Figure(policy_chart(rounds, DRAFTERS))
     assert [trace.name for trace in figure.data] == DRAFTERS
@@ -22,7 +23,7 @@ def test_probabilities_are_stacked_in_the_legends_colours(make_round) -> None:
     assert list(figure.data[1].y) == [0.75, 0.9]
 
 
-def test_a_deterministic_policy_shows_the_arms_it_played(make_round) -> None:
+def test_a_deterministic_policy_shows_the_arms_it_played() -> None:
     none = make_round(1, arm=None, drafter=None, drafted=(), accepted=0, probabilities=None)
     figure = go.Figure(policy_chart([make_round(0, probabilities=None), none], DRAFTERS))
     points = {trace.name: list(zip(trace.x, trace.y, strict=True)) for trace in figure.data}
@@ -31,7 +32,7 @@ def test_a_deterministic_policy_shows_the_arms_it_played(make_round) -> None:
     assert figure.data[1].customdata[0] == [2, 3]
 
 
-def test_what_the_page_gets_is_the_figure(make_round) -> None:
+def test_what_the_page_gets_is_the_figure() -> None:
     for probabilities in ((0.5, 0.5), None):
         chart = policy_chart([make_round(0, probabilities=probabilities)], DRAFTERS)
         sent = json.loads(plot_of(chart).plot)
@@ -40,13 +41,13 @@ def test_what_the_page_gets_is_the_figure(make_round) -> None:
         assert sent == whole
 
 
-def test_names_are_escaped_in_charts(make_round) -> None:
+def test_names_are_escaped_in_charts() -> None:
     for probabilities in ((0.5, 0.5), None):
         figure = go.Figure(policy_chart([make_round(probabilities=probabilities)], ["<b>x</b>", "math"]))
         assert figure.data[0].name == "&lt;b&gt;x&lt;/b&gt;"
 
 
-def test_arms_beyond_the_hues_have_a_second_mark(make_round) -> None:
+def test_arms_beyond_the_hues_have_a_second_mark() -> None:
     """Colour alone would leave the ninth drafter the same as the first."""
     names = ["math", "eagle-math", *(f"d{arm}" for arm in range(8))]
     first, ninth, *_ = policy_chart([make_round(probabilities=(0.1,) * 10)], names)["data"]

@@ -7,7 +7,7 @@ import pytest
 from multidraft.ui.widgets import lanes as stage
 from storage import figures
 from storage.run import Baseline
-from tests.runs import make_round, make_run
+from tests.runs import make_generation, make_round, make_run
 
 BASELINE = Baseline("answer", 6, 0.01, 0.0)
 
@@ -19,13 +19,13 @@ def replayed(generations, baselines=(None, None), temperature=0.0):
 
 
 @pytest.fixture
-def lanes(make_generation, make_round):
+def lanes():
     """A plain lane of six tokens in six rounds, and one under ucb in two."""
     plain = [
         make_round(i, arm=None, drafter=None, drafted=(), accepted=0, tokens=(token,), own=token, pieces=(piece,))
         for i, (token, piece) in enumerate(zip((5, 6, 9) * 2, "abcabc"))
     ]
-    return [make_generation(rounds=plain, policy="autoregressive"), make_generation(prefill_seconds=0.5)]
+    return [make_generation(rounds=plain, policy="autoregressive"), make_generation(policy="ucb", prefill_seconds=0.5)]
 
 
 def test_rounds_keep_their_recorded_times_without_prefill(lanes) -> None:
@@ -65,7 +65,7 @@ def test_places_speed_ups_and_calls_saved(lanes, monkeypatch: pytest.MonkeyPatch
     assert plain["title"] == "No drafter (autoregressive)" and ucb["title"] == "UCB"
 
 
-def test_the_same_policy_twice_shares_a_place_where_times_are_equal(make_generation) -> None:
+def test_the_same_policy_twice_shares_a_place_where_times_are_equal() -> None:
     data = replayed([make_generation(), make_generation()])
     assert [lane["place"] for lane in data["lanes"]] == [1, 1]
 
@@ -76,7 +76,7 @@ def test_timings_too_noisy_give_no_places() -> None:
     assert stage.places(lanes) == [0, 0]
 
 
-def test_who_is_ahead_is_said_in_a_sentence(lanes, make_generation, make_round) -> None:
+def test_who_is_ahead_is_said_in_a_sentence(lanes) -> None:
     said = replayed(lanes)["result"]
     assert said == ("UCB needs the fewest target calls (2 of 6). UCB finished first, after 0.02 s of decoding."), (
         "places are by time, as the lanes show them"
@@ -97,11 +97,11 @@ def test_who_is_ahead_is_said_in_a_sentence(lanes, make_generation, make_round) 
             make_run(policy="autoregressive", rounds=rounds, baseline=Baseline("prefix", 6, 0.0049, 0.002, 0.0))
         )
         assert stage.result(runs) == f"{alike}{certain} {busy}", "autoregressive decoding is not compared with itself"
-    sampled = replayed([lanes[0], make_generation(rounds=rounds)], temperature=1.0)["result"]
+    sampled = replayed([lanes[0], make_generation(policy="ucb", rounds=rounds)], temperature=1.0)["result"]
     assert sampled == "UCB needs the fewest target calls for its tokens (3.00 tokens per call)."
 
 
-def test_the_speed_up_is_against_what_was_measured_or_unknown(make_generation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_speed_up_is_against_what_was_measured_or_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "FEWEST_TOKENS", 1)
     two = [make_generation(), make_generation()]
     assert replayed(two, [BASELINE, None])["lanes"][0]["speedup"] == "3.00×"
@@ -134,12 +134,12 @@ def test_sampled_outputs_are_never_called_identical(lanes) -> None:
     assert "identical" not in verdict["text"]
 
 
-def test_a_lane_without_rounds_does_no_harm(lanes, make_generation) -> None:
+def test_a_lane_without_rounds_does_no_harm(lanes) -> None:
     data = replayed([lanes[0], make_generation(rounds=[])])
     assert data["lanes"][1]["rounds"] == []
 
 
-def test_all_of_it_is_json_and_texts_are_left_as_they_are(make_generation, make_round) -> None:
+def test_all_of_it_is_json_and_texts_are_left_as_they_are() -> None:
     pieces = ("<script>alert(1)</script>", "שלום", "👩‍🔬")
     lane = make_generation(rounds=[make_round(pieces=pieces, text="".join(pieces))])
     data = json.loads(json.dumps(replayed([lane, lane])))

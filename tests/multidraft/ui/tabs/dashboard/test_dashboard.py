@@ -34,7 +34,7 @@ from storage.run import Baseline, Origin
 from storage.store import Store
 from tests.multidraft.ui.building import built, laid_out
 from tests.multidraft.ui.tabs.visits import click, visit
-from tests.runs import make_run
+from tests.runs import make_generation, make_run
 
 ALL = Chosen().values()
 SPEED = "note body mixture restrict summary legend usual".split()
@@ -220,7 +220,7 @@ def test_filters_are_one_event_that_ends_with_the_last_choice(store: Store) -> N
 
 
 @pytest.fixture
-def context_of(make_generation):
+def context_of():
     """Stores a made-up run under the given conditions."""
 
     def add(store: Store, **changes: Any) -> None:
@@ -293,7 +293,7 @@ def test_a_damaged_history_is_told_without_a_traceback(tmp_path: Path) -> None:
     assert pools.value == ""
 
 
-def test_only_so_many_policies_are_drawn(tmp_path: Path, make_generation, context_of) -> None:
+def test_only_so_many_policies_are_drawn(tmp_path: Path, context_of) -> None:
     with Store(tmp_path / "many.db") as store:
         for n in range(dashboard_views.MOST_DRAWN + 2):
             for _ in range(2 if n else 1):

@@ -14,7 +14,7 @@ from multidraft.ui.tabs.play import view
 from multidraft.ui.widgets.markup import message_html, progress_html
 from storage import figures
 from storage.run import Baseline
-from tests.runs import make_run
+from tests.runs import make_generation, make_round, make_run
 
 BASELINE = Baseline("prefix", 32, 1 / 150, 0.0)
 
@@ -29,7 +29,7 @@ def job(generation: Any, phase: str = "done", cancelled: bool = False, unscored:
 
 
 @pytest.fixture
-def timed(make_generation, monkeypatch: pytest.MonkeyPatch):
+def timed(monkeypatch: pytest.MonkeyPatch):
     """Has short answers be long enough for a speed-up, and the timings of all put it off by so much."""
 
     def by(uncertainty: float) -> None:
@@ -53,40 +53,40 @@ def tiles(generation: Any, differences: Any = None, **known: Any) -> str:
         ("cancelled", "Cancelled"),
     ],
 )
-def test_every_end_is_told_with_its_counts(make_generation, status: str, words: str) -> None:
+def test_every_end_is_told_with_its_counts(status: str, words: str) -> None:
     html = view.status_html(job(make_generation(status=status)))
     assert words in html
     assert "6 tokens in 2 rounds under UCB (beta=0.1)." in html
     assert 'role="status"' in html
 
 
-def test_a_run_that_is_not_recorded_says_so(make_generation) -> None:
+def test_a_run_that_is_not_recorded_says_so() -> None:
     ended = job(make_generation(status="stopped"))
     assert "Not in the history" in view.status_html(ended, recorded=False)
     assert "Not in the history" not in view.status_html(ended)
 
 
-def test_a_prompt_of_no_task_gets_no_green_tick(make_generation) -> None:
+def test_a_prompt_of_no_task_gets_no_green_tick() -> None:
     ended = job(make_generation(status="stopped"))
     shown = view.status_html(ended, fits=False)
     assert "md-odd" in shown and "unlike the tasks of this pool" in shown
     assert "md-odd" not in view.status_html(ended)
 
 
-def test_an_error_is_an_alert_with_its_message(make_generation) -> None:
+def test_an_error_is_an_alert_with_its_message() -> None:
     html = view.status_html(job(make_generation(status="error", error="RuntimeError: <b>out of memory</b>")))
     assert 'role="alert"' in html
     assert "&lt;b&gt;out of memory" in html
 
 
-def test_a_run_without_drafts_is_compared_with_itself(make_generation, make_round) -> None:
+def test_a_run_without_drafts_is_compared_with_itself() -> None:
     rounds = [make_round(i, arm=None, drafter=None, drafted=(), accepted=0) for i in range(3)]
     assert "this is autoregressive decoding itself" in tiles(make_generation(rounds=rounds))
     assert "too short to say" in tiles(make_generation(rounds=rounds[:2]))
     assert "autoregressive decoding itself" not in tiles(make_generation())
 
 
-def test_a_cancelled_run_does_not_look_completed(make_generation) -> None:
+def test_a_cancelled_run_does_not_look_completed() -> None:
     html = view.status_html(job(make_generation(status="cancelled")))
     assert "md-cancelled" in html and "md-done" not in html
 
@@ -95,16 +95,16 @@ def test_a_cancelled_run_does_not_look_completed(make_generation) -> None:
     ("phase", "words"),
     [("measuring", "Measuring autoregressive decoding"), ("decoding", "round 3"), ("waiting", "2 jobs ahead")],
 )
-def test_phases_on_the_way(make_generation, phase: str, words: str) -> None:
+def test_phases_on_the_way(phase: str, words: str) -> None:
     assert words in view.status_html(job(make_generation(status="running"), phase), ahead=2)
 
 
-def test_that_the_rounds_are_timed_again_is_said(make_generation) -> None:
+def test_that_the_rounds_are_timed_again_is_said() -> None:
     html = view.status_html(job(make_generation(), "measuring", timed_again=True))
     assert "Timing the same rounds again" in html
 
 
-def test_a_run_is_not_completed_while_it_is_checked(make_generation) -> None:
+def test_a_run_is_not_completed_while_it_is_checked() -> None:
     def told(status: str, **changes: Any) -> str:
         return view.status_html(job(make_generation(status=status), "scoring", **changes))
 
@@ -117,13 +117,13 @@ def test_a_run_is_not_completed_while_it_is_checked(make_generation) -> None:
     assert 'role="alert"' in told("error")
 
 
-def test_a_run_that_is_not_scored_says_so(make_generation) -> None:
+def test_a_run_that_is_not_scored_says_so() -> None:
     html = view.status_html(job(make_generation(status="completed"), cancelled=True, unscored=True))
     assert "Completed" in html and "Regret not computed" in html
     assert "Regret" not in view.status_html(job(make_generation(status="completed"), cancelled=True))
 
 
-def test_only_a_new_phase_is_said_not_every_round(make_generation, make_round) -> None:
+def test_only_a_new_phase_is_said_not_every_round() -> None:
     def said(html: str) -> str:
         return re.findall(r'role="status">([^<]*)<', html)[0]
 
@@ -148,7 +148,7 @@ def test_tiles_show_dashes_before_the_first_round() -> None:
     assert view.tiles_html().count("<dd>–</dd>") == 4
 
 
-def test_tiles_show_the_figures(make_generation, make_round) -> None:
+def test_tiles_show_the_figures() -> None:
     html = tiles(make_generation(rounds=[make_round(i) for i in range(3)]))
     assert "<dd>300</dd>" in html  # 9 tokens in 30 ms
     assert "<dd>2.00×</dd>" in html
@@ -157,14 +157,14 @@ def test_tiles_show_the_figures(make_generation, make_round) -> None:
     assert "150.0 tokens/s" in html and "32 tokens" in html
 
 
-def test_a_few_tokens_have_no_speedup(make_generation) -> None:
+def test_a_few_tokens_have_no_speedup() -> None:
     """One round in 5 ms would make any policy a winner."""
     short = tiles(make_generation(status="stopped"))
     assert '<dt>Speed-up</dt><dd>–</dd><dd class="md-unit">too short to say</dd>' in short
     assert "<dd>300</dd>" in short
 
 
-def test_figures_that_may_still_change_look_like_it(make_generation) -> None:
+def test_figures_that_may_still_change_look_like_it() -> None:
     def shown(status: str, ended: bool, **known: Any) -> str:
         return view.tiles_html(make_run(make_generation(status=status), **{"baseline": None, **known}), ended=ended)
 
@@ -175,7 +175,7 @@ def test_figures_that_may_still_change_look_like_it(make_generation) -> None:
         assert 'class="md-tiles "' in final and '<dd class="md-unit">tokens/s</dd>' in final
 
 
-def test_note_tells_the_check_and_the_regret(make_generation) -> None:
+def test_note_tells_the_check_and_the_regret() -> None:
     def note(differences):
         return tiles(
             make_generation(), differences, regret_rounds=1, best_drafter="math", drafter_rounds={"code": 2, "math": 1}
@@ -188,7 +188,7 @@ def test_note_tells_the_check_and_the_regret(make_generation) -> None:
     assert "Token 2 is not" in note([Difference(1, 2.5, False), Difference(3, 0.01, True)])
 
 
-def test_plain_decoding_has_no_acceptance(make_generation, make_round) -> None:
+def test_plain_decoding_has_no_acceptance() -> None:
     plain = make_round(0, arm=None, drafter=None, drafted=(), accepted=0)
     assert "<dt>Acceptance rate</dt><dd>–</dd>" in tiles(make_generation(rounds=[plain]))
     assert "<dt>Acceptance rate</dt><dd>67 %</dd>" in tiles(make_generation())
@@ -202,7 +202,7 @@ def test_plain_decoding_has_no_acceptance(make_generation, make_round) -> None:
         (0.9, '<dd>–</dd><dd class="md-unit">cannot tell: ', "faster"),
     ],
 )
-def test_a_speed_up_says_how_certain_it_is(make_generation, timed, off: float, shown: str, hidden: str) -> None:
+def test_a_speed_up_says_how_certain_it_is(timed, off: float, shown: str, hidden: str) -> None:
     timed(off)
     html = tiles(make_generation(status="stopped"), baseline=Baseline("answer", 6, 1 / 150, 0.0, 0.02))
     assert shown in html and hidden not in html.partition("</dl>")[0]
@@ -210,7 +210,7 @@ def test_a_speed_up_says_how_certain_it_is(make_generation, timed, off: float, s
     assert html.index("Mean accepted tokens") < html.index("Speed-up")
 
 
-def test_the_longest_outcome_fits_the_room_kept_for_it(make_generation, timed) -> None:
+def test_the_longest_outcome_fits_the_room_kept_for_it(timed) -> None:
     """One line (``play.css``), the rest folded: what is below must not move when a run ends."""
     timed(0.44)
     drafters = ("translation", "summary", "general")
@@ -232,15 +232,13 @@ def test_the_longest_outcome_fits_the_room_kept_for_it(make_generation, timed) -
 @pytest.mark.parametrize(
     ("rate", "said"), [(1, " % in guessing."), (1000, "Slower all the same: drafts take time too")]
 )
-def test_the_outcome_says_where_the_time_went_or_that_drafts_did_not_pay(
-    make_generation, timed, rate: int, said: str
-) -> None:
+def test_the_outcome_says_where_the_time_went_or_that_drafts_did_not_pay(timed, rate: int, said: str) -> None:
     timed(0.01)
     html = tiles(make_generation(status="stopped"), [], baseline=Baseline("answer", 6, 1 / rate, 0.0, 0.01))
     assert "the text is the same" in html and said in html and ("Slower" in html) == (rate == 1000)
 
 
-def test_an_answer_that_repeats_itself_is_told_from_one_that_makes_sense(make_generation) -> None:
+def test_an_answer_that_repeats_itself_is_told_from_one_that_makes_sense() -> None:
     for status, told in (("completed", True), ("stopped", False)):
         ended = make_generation(text="tr " * 99, status=status)
         assert ("repeating itself" in view.status_html(job(ended))) == told
