@@ -49,7 +49,7 @@ WITHOUT = ":without="
 class Card(Strict):
     """A whole pool."""
 
-    name: str
+    name: str = Field(min_length=1)
     title: str
     description: str = ""
     target: Source
@@ -165,6 +165,8 @@ def find_card(name_or_path: str | Path) -> Path:
         if os.path.isfile(file):  # unlike Path.is_file, False for names that no file can have
             return file
     bundled = f"bundled pools: {', '.join(pool_names())}"
+    if str(name_or_path) and os.path.isdir(path):
+        raise PoolError(f"the folder {path} holds no card.yaml; {bundled}")
     if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
         raise PoolError(f"there is no pool card {path}; {bundled}")
     raise PoolError(f"unknown pool {str(name_or_path)!r}; {bundled}; or give the path of a card (a .yaml file)")

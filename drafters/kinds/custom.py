@@ -36,6 +36,8 @@ class CustomEntry(FileEntry):
     def build(self, context: BuildContext) -> Drafter:
         """Call ``factory(name, target, tokenizer, **options)`` of the file; errors name the line."""
         file, who = self.file(context), f"drafter {self.name!r}"
+        if not file.is_file():
+            raise PoolError(f"{who}: there is no file {file}")
         try:
             module = run_file(file, f"custom_drafter_{digest_of(str(file))}")
         except (Exception, SystemExit) as error:

@@ -108,7 +108,7 @@ def _summary(runs: Sequence[Entry], *, by_task: bool = False) -> dict[str, Any]:
         "request_speedup": request and request.value,
         "request_speedup_interval": request and request.interval and list(request.interval),
         "mean_accepted_tokens": divided(tokens, len(rounds)),
-        "acceptance_rate": None if not rounds else sum(r.accepted for r in rounds) / drafted if drafted else 0.0,
+        "acceptance_rate": divided(sum(r.accepted for r in rounds), drafted),
         **{name: divided(sum(known[name]), len(known[name])) for name in ("regret_rounds", "expected_regret")},
         "best_arm_ratio": divided(played, sum(chosen)),
         "lossless": all(known["lossless"]) if known["lossless"] else None,
@@ -123,6 +123,7 @@ def _summary(runs: Sequence[Entry], *, by_task: bool = False) -> dict[str, Any]:
         **seconds,
         "tokens_per_drafting_second": divided(tokens, seconds["draft_seconds"]) if drafted else None,
         "benched": {name: why for g in generations for name, why in g.benched.items()},
+        "benched_runs": dict(Counter(name for g in generations for name in g.benched)),
         "statuses": dict(Counter(run.run.generation.status for run in runs)),
     }
     if by_task:
@@ -135,8 +136,8 @@ def best_drafters(report: dict[str, Any]) -> dict[str, Any] | None:
     """The speed of the best single drafter of each task, where the task is known: what policies are compared with.
 
     Returns:
-        ``drafters`` by task, and ``tokens_per_second`` and ``speedup`` over all tasks; ``None`` where fewer than two
-        drafters were measured alone (``fixed:…``) on every task.
+        ``drafters`` by task, of those that were ``measured`` alone (``fixed:…``) on every task, and
+        ``tokens_per_second`` and ``speedup`` over all tasks; ``None`` where these are fewer than two.
     """
     policies: dict[str, Any] = report["policies"]
     plain = policies.get(BASELINE)
@@ -158,4 +159,6 @@ def best_drafters(report: dict[str, Any]) -> dict[str, Any] | None:
         tokens += base["tokens"]
         seconds += base["tokens"] / alone[spec][task]["tokens_per_second"]
     rate = tokens / seconds
-    return {"drafters": best, "tokens_per_second": rate, "speedup": rate / plain["tokens_per_second"]}
+    measured_alone = [spec.removeprefix("fixed:") for spec in alone]
+    speedup = rate / plain["tokens_per_second"]
+    return {"drafters": best, "measured": measured_alone, "tokens_per_second": rate, "speedup": speedup}

@@ -40,10 +40,13 @@ def read_table(path: Path) -> pd.DataFrame:
         raise SuiteError(f"{path.name} is not UTF-8 text; save it as UTF-8") from None
     if len(rows) < 2 or len(rows[0]) < 2:
         raise SuiteError(f"{path.name} needs a header 'drafter,TASK,…' and a row for each drafter")
-    tasks = [name.strip() for name in rows[0][1:]]
+    tasks, seen = [name.strip() for name in rows[0][1:]], set[str]()
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != len(tasks) + 1:
             raise SuiteError(f"{path.name}, row {number}: {len(row)} cells where the header has {len(tasks) + 1}")
+        if (name := row[0].strip()) in seen:
+            raise SuiteError(f"{path.name}, row {number}: there is a drafter {name!r} already")
+        seen.add(name)
     values = pd.DataFrame([row[1:] for row in rows[1:]]).apply(pd.to_numeric, errors="coerce").to_numpy(float)
     for drafter, column in np.argwhere(~((values >= 1) & np.isfinite(values))):
         raise SuiteError(

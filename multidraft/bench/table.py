@@ -7,7 +7,7 @@ from typing import Any
 
 from multidraft.bench.baseline import BASELINE
 from multidraft.bench.report import best_drafters
-from storage.figures import FEWEST_TOKENS
+from storage.figures import FEWEST_TOKENS, TOO_NOISY, too_noisy
 from storage.records import FINISHED
 
 NOTHING = "–"
@@ -92,9 +92,16 @@ def notes(report: dict[str, Any]) -> list[str]:
             )
     if best := best_drafters(report):
         named = ", ".join(f"{drafter} for {task or 'all'}" for task, drafter in best["drafters"].items())
+        ran = ", ".join(f"fixed:{drafter}" for drafter in best["measured"])
         said.append(
-            f"The best single drafter of each task ({named}): {best['tokens_per_second']:.0f} tokens/s, "
-            f"{best['speedup']:.2f}x."
+            f"The best drafter of each task ({named}) of those measured alone ({ran}): "
+            f"{best['tokens_per_second']:.0f} tokens/s, {best['speedup']:.2f}x."
+        )
+    off = [row["speedup_uncertainty"] for row in report["rows"] if row["speedup"] and row["policy"] != BASELINE]
+    if noisy := sum(map(too_noisy, off)):
+        said.append(
+            f"The machine was busy: {noisy} of {count(len(off), 'speed-up')} may be off by more than "
+            f"±{percent(TOO_NOISY)}, and so may those of tasks with few prompts."
         )
     short = sum(row["status"] in FINISHED and row["tokens"] < FEWEST_TOKENS for row in report["rows"])
     said += [left_out(short)] if short else []
@@ -104,7 +111,8 @@ def notes(report: dict[str, Any]) -> list[str]:
             said.append(f"{spec} failed in {policy['failed']} of {runs} runs: {policy['error']}.")
     for spec, policy in report["policies"].items():
         for name, why in policy["benched"].items():
-            said.append(f"{spec}: drafter {name} failed and drafted no more in at least one run: {why}.")
+            runs, failed = sum(policy["statuses"].values()), policy["benched_runs"][name]
+            said.append(f"{spec}: drafter {name} failed in {failed} of {runs} runs and drafted no more in them: {why}.")
     for spec, policy in report["policies"].items():
         if policy["lossless"] is False:
             tasks = [task or "all" for task, figures in policy["by_task"].items() if figures["lossless"] is False]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import sys
 import uuid
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from multidraft.bench.engines import Peer, missing_packages, peers_for
 from multidraft.bench.peers import PeerRun, beside_peers, render_peers, summary_of_peers
 from multidraft.bench.report import Asked, make_report
 from multidraft.bench.runner import Entry, SuiteRun
-from multidraft.bench.suites import load_suite
+from multidraft.bench.suites import load_suite, suite_names
 from multidraft.bench.table import notes, render_table
 from multidraft.bench.vllm_peer import vllm_peers
 from multidraft.commands import options as shared
@@ -53,8 +54,8 @@ def add(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--stream",
         action="store_true",
-        help="treat the prompts, in order, as traffic: policies with start=traffic begin each with what earlier "
-        "ones taught; also prints the learning curve",
+        help="treat the prompts as traffic, those of a file in its order, of a bundled suite shuffled by --seed: "
+        "policies with start=traffic begin each with what earlier ones taught; also prints the learning curve",
     )
     sub.add_argument("--limit", type=int, help="at most this many prompts of each suite, evenly spread over it")
     sub.add_argument("--repeat", type=int, default=1, help="runs per prompt and policy (default: %(default)s)")
@@ -68,7 +69,7 @@ def add(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--batch-size",
         metavar="N[,N…]",
-        help="measure throughput instead, prefill included, decoding this many prompts at once",
+        help="measure throughput instead, prefill included, decoding this many prompts at once; no run is recorded",
     )
     sub.add_argument("--out", type=Path, help="write the report to this JSON file")
     sub.add_argument("--db", type=Path, help="also record every run in this history database")
@@ -91,6 +92,9 @@ def run(options: argparse.Namespace) -> int:
         raise md.UserError("--stream takes each prompt once, one after the other: leave out --repeat and --batch-size")
     sizes = _sizes(options)
     suites = [shared.limited(load_suite(name), options.limit) for name in options.suites]
+    for name, suite in zip(options.suites, suites, strict=True):
+        if options.stream and name in suite_names():  # they are sorted by task, as no traffic is
+            random.Random(options.seed).shuffle(suite.items)
     for suite in suites:
         more = [f"{suite.more_problems:,} more left out"] if suite.more_problems else []
         for line in [*(f"{problem} (left out)" for problem in suite.problems), *more]:

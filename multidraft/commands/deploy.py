@@ -72,12 +72,13 @@ def run(options: argparse.Namespace) -> int:
     if options.hardware not in (known := [hardware.value for hardware in huggingface_hub.SpaceHardware]):
         raise md.UserError(f"unknown hardware {options.hardware!r}; one of: {', '.join(known)}")
     for name in card.local_paths if path.parent != POOLS else ():
-        if Path(name).is_absolute() or ".." in Path(name).parts:
+        named = (path.parent / name).resolve()
+        if not named.is_relative_to(path.parent) and not named.is_relative_to(ROOT / "drafters"):
             raise md.UserError(
-                f"the card {path} names {name}, which is outside of its folder and would not be uploaded: move it into "
-                "that folder, or name a model by its id on the Hub"
+                f"the card {path} names {name}, which is outside of its folder and would not be uploaded: copy it into "
+                "that folder and name it there, or name a model by its id on the Hub"
             )
-        if not (path.parent / name).exists():
+        if not named.exists():
             raise md.UserError(f"the card {path} names {name}, which does not exist")
     if options.dry_run:
         _show(options, card, path)
@@ -179,14 +180,20 @@ def staged(card: Card, path: Path, hardware: str, api: huggingface_hub.HfApi | N
             elif (ROOT / part).exists():
                 shutil.copy(ROOT / part, folder / part)
         pools = folder / "drafters" / "pools"
-        shutil.copy(path, pools / f"{path.stem}.yaml")
-        for named in card.local_paths if path.parent != POOLS else ():
-            beside, to = path.parent / named, pools / named
+        text = path.read_text("utf-8")
+        for name in card.local_paths if path.parent != POOLS else ():
+            named = (path.parent / name).resolve()
+            beside = named.is_relative_to(path.parent)
+            text = text.replace(name, there := os.path.relpath(named, path.parent if beside else POOLS))
+            if not beside:  # a part of this repository, which is uploaded anyway
+                continue
+            to = pools / there
             to.parent.mkdir(parents=True, exist_ok=True)
-            if beside.is_dir():
-                shutil.copytree(beside, to, dirs_exist_ok=True)
+            if named.is_dir():
+                shutil.copytree(named, to, dirs_exist_ok=True)
             else:
-                shutil.copy(beside, to)
+                shutil.copy(named, to)
+        (pools / f"{path.stem}.yaml").write_text(text, "utf-8")
         examples = yaml.safe_load(path.read_text("utf-8")).get("examples")
         if isinstance(examples, str) and (path.parent / examples).exists() and not (pools / examples).exists():
             shutil.copy(path.parent / examples, pools / examples)

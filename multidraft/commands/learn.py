@@ -12,7 +12,7 @@ import numpy as np
 import multidraft as md
 from drafters.card import is_bundled
 from drafters.traffic import Lesson, Prior, stretches_of
-from multidraft.bench.table import markdown
+from multidraft.bench.table import count, markdown
 from multidraft.engine.experience import traffic_with
 from multidraft.replay.recorded import route_of
 from storage import lessons
@@ -74,7 +74,8 @@ def _shown(db: Path, pool: Taught, prompt: str | None) -> str:
         columns += ["for this prompt", f"tokens of {pool.draft_length} accepted", "±"]
         tokens, doubt = expected.tokens(pool.draft_length)
         figures += [[f"{value:.2f}" for value in of] for of in (expected.acceptance, tokens, doubt)]
-    head = f"{pool.pool} ({pool.card_hash}): {pool.lessons:,} lessons, the last {len(told)} of them remembered.\n\n"
+    prompts = count(len({asked for asked, _ in told}), "prompt")
+    head = f"{pool.pool} ({pool.card_hash}): {count(pool.lessons, 'lesson')}, remembered of the last {prompts}.\n\n"
     return head + markdown(columns, list(zip(pool.drafters, *figures, strict=True))) + unlike
 
 

@@ -54,15 +54,16 @@ def run(options: argparse.Namespace) -> int:
     if changed := [spec for spec in specs if spec not in split_specs(options.policies)]:
         learn = f"{', '.join(changed)} learn{'' if changed[1:] else 's'}"
         warn(f"recorded texts hold no block divergence, so {learn} from accepted tokens here (reward=be)")
+    asking, said = list[str](), ""
     cold = 0 if route else sum(text.run.generation.prior is None for text in runs)
     if cold and (asking := [spec for spec in specs if start_of(spec) in ("router", "traffic")]):
         given = "the card has other drafters than they, or no router"
         asked = "give the path of their pool's card with --pool"
-        warn(
-            f"{cold} of the {len(runs)} texts have no router, so policies that start from it ({', '.join(asking)}) "
-            f"start cold on them; {given if options.pool and card == options.pool else asked}"
-        )
+        known = given if options.pool and card == options.pool else asked
+        said = f"No router is known for {cold} of the {len(runs)} texts, on which these policies start cold: {known}."
     if options.json:
+        if said:
+            warn(said)
         found = {"runs": best.texts, "tokens": best.tokens, "best_fixed_tokens_per_second": best.tokens_per_second}
         print(json.dumps({**found, "policies": rows}))
         return 0
@@ -75,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
     )
     cells = [
         (
-            f"{row['policy']}{'' if row['exact_rounds'] else ' ≈'}",
+            f"{row['policy']}{'' if row['exact_rounds'] else ' ≈'}{' *' if row['policy'] in asking else ''}",
             f"{row['mean_accepted_tokens']:.2f}",
             f"{row['regret_rounds']:+.1f}",
             shown(row["best_arm_ratio"], "{:.0%}"),
@@ -86,4 +87,6 @@ def run(options: argparse.Namespace) -> int:
     print(markdown(["policy", "MAT", "regret, rounds per text", "best arm", "tokens/s"], cells))
     if not all(row["exact_rounds"] for row in rows):
         print("\n≈ This policy decides by time or by the previous query: its rounds are estimates.")
+    if said:
+        print(f"\n\\* {said}")
     return 0

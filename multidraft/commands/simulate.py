@@ -10,7 +10,7 @@ import multidraft as md
 from drafters.costs import Costs
 from multidraft.bench.simulate import read_table, simulate
 from multidraft.bench.table import markdown
-from multidraft.commands.options import add_replay_policies, replay_policies
+from multidraft.commands.options import add_replay_policies, replay_policies, warn
 
 
 def add(sub: argparse.ArgumentParser) -> None:
@@ -38,6 +38,11 @@ def run(options: argparse.Namespace) -> int:
         raise md.UserError("--seeds and --draft-length must be at least 1, --target-ms and --drafter-ms positive")
     specs = replay_policies(options)
     table = read_table(options.table)
+    if beyond := int((table > options.draft_length + 1).to_numpy().sum()):
+        warn(
+            f"{beyond} of {table.size} MATs in {options.table.name} are more than drafts of {options.draft_length} "
+            f"tokens yield and count as {options.draft_length + 1}: give the --draft-length of their measurement"
+        )
     step, verify = options.drafter_ms / 1000, options.target_ms / 1000
     found = simulate(
         table,

@@ -77,8 +77,13 @@ def read_prompt(pool: Pool, prompt: str | Sequence[int], turns: Sequence[Turn]) 
         hint = "; generate_batch decodes several prompts" if several else ""
         raise PromptError(f"the prompt must be a text or a list of token ids, got {type(prompt).__name__}{hint}")
     ids = [int(token) for token in prompt]
+    check_ids(pool, ids)
+    return pool.decode(ids), ids
+
+
+def check_ids(pool: Pool, ids: Sequence[int]) -> None:
+    """Raise a :class:`PromptError` where a prompt of token ids is empty, or holds one that the target does not have."""
     if not ids:
         raise PromptError("the prompt is empty; give at least one token id")
     if outside := [token for token in ids if not 0 <= token < pool.target.vocab_size]:
         raise PromptError(f"token id {outside[0]} is not one of the target's: 0 to {pool.target.vocab_size - 1:,}")
-    return pool.decode(ids), ids

@@ -9,7 +9,7 @@ import numpy as np
 
 from drafters.errors import PromptError
 from drafters.sampling import SamplingParams, probabilities
-from multidraft.engine.arguments import check_pool
+from multidraft.engine.arguments import check_ids, check_pool
 from multidraft.engine.lossless import teacher_forced
 from multidraft.policies.delayed import expected_accept_lengths
 from storage.records import Generation
@@ -33,11 +33,15 @@ def acceptance_table(pool: Pool, prompt_ids: Sequence[int], output_ids: Sequence
         int64 ``(drafters, output positions)``, entries in ``0 … draft_length``.
 
     Raises:
-        PromptError: a text in place of token ids.
+        PromptError: a text in place of token ids, an empty prompt, or ids that the target does not have.
+        ValueError: a draft length out of range.
     """
     check_pool(pool)
     if isinstance(prompt_ids, str) or isinstance(output_ids, str):
         raise PromptError("an acceptance table is made from token ids: pool.encode(prompt) and generation.token_ids")
+    check_ids(pool, prompt_ids)
+    check_ids(pool, [*prompt_ids, *output_ids])
+    SamplingParams(draft_length=draft_length)  # refuses one that no run can have
     return pool.acceptances([*prompt_ids, *output_ids], len(prompt_ids), draft_length).accepted
 
 

@@ -108,7 +108,8 @@ def replay(
             :meth:`~drafters.pool.Pool.acceptances`, which make the times exact.
         policy: a spec, or a policy made for as many arms as the table has rows.
         seed: the policy's seed.
-        draft_length: K; by default the longest acceptance in the table.
+        draft_length: K; by default the longest acceptance in the table. Longer drafts than those it was made with count
+            as if nothing beyond were accepted.
         max_new_tokens: most tokens that the run could have emitted (its own limit or what its context window left),
             where it ended earlier at a stop token: drafts near the end are cut by it. By default the output's length.
         drafters: their names, for specs such as ``fixed:math``.
@@ -119,12 +120,14 @@ def replay(
 
     Raises:
         PolicyError: an unknown policy, one that learns from block divergence or soft acceptance, or misbehaves.
-        ValueError: a table that is no ``(drafters, positions)`` array of counts.
+        ValueError: a table that is no ``(drafters, positions)`` array of counts, or of other drafters than are named.
     """
     text = _Text(table, costs)
     count, end = text.accepted.shape
     longest = int(text.accepted.max(initial=1)) if draft_length is None else draft_length
     names = drafters or [f"arm{i}" for i in range(count)]
+    if len(names) != count:
+        raise ValueError(f"the table has {count} drafters, but {len(names)} are named")
     player = make_policy(policy, names, seed) if isinstance(policy, str) else policy
     if player.needs_route and route is None:
         raise PolicyError(

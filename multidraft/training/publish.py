@@ -188,7 +188,7 @@ drafters learn its distribution. {start}
 
 | setting | value |
 |---|---|
-| budget of a drafter | {plan.minutes:g} minutes, {plan.epochs:g} epochs, whichever was over first |
+| budget of a drafter | --minutes {plan.minutes:g}, --epochs {plan.epochs:g}, whichever was over first |
 | peak learning rate | {plan.lr:g}; of specialists that start from the generalist half |
 | tokens of a step | {plan.batch_tokens:,} |
 | seed | {plan.asking.seed} |

@@ -156,6 +156,15 @@ def test_what_lies_beside_a_card_goes_along(api: FakeApi, card: Path) -> None:
     assert files["drafters/pools/mine.yaml"] == mine.read_bytes(), "the name by which it is found there"
 
 
+def test_a_card_may_name_what_every_space_has(api: FakeApi, card: Path) -> None:
+    bundled = deploy.ROOT / "drafters" / "pocket" / "target"
+    card.write_text(
+        CARD.replace("id: some/target, revision: 0123456789abcdef0123456789abcdef01234567", f"path: {bundled}")
+    )
+    assert main(["deploy", "me/demo", "--pool", str(card)]) == 0
+    assert b"target: {path: ../pocket/target}" in api.uploaded["drafters/pools/mine.yaml"]
+
+
 def test_the_own_token_is_never_given_away(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["deploy", "me/demo", "--dataset", "me/runs"]) == 0
     assert "add_space_secret" not in api.names and "hf_mine" not in repr(api.calls)

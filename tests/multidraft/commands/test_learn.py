@@ -26,7 +26,7 @@ def db(tmp_path):
 def test_it_shows_what_was_learnt_and_what_it_makes_expect(db, capsys):
     assert main(["learn", "--db", str(db), "--prompt", "Write SQL for birds"]) == 0
     shown = capsys.readouterr().out
-    assert "2 lessons, the last 2 of them remembered" in shown
+    assert "2 lessons, remembered of the last 2 prompts." in shown
     assert "| math | 0.20 | 0.30 |" in shown and "| sql | 0.80 | 0.90 |" in shown
     expected = {line.split(" | ")[0].strip("| "): float(line.split(" | ")[3]) for line in shown.splitlines()[4:6]}
     assert expected["sql"] > expected["math"]

@@ -81,6 +81,19 @@ def test_a_table_is_not_made_from_a_text(pool, ids):
         acceptance_table(pool, *ids, 4)
 
 
+@pytest.mark.parametrize(
+    ("prompt", "output", "length", "problem"),
+    [
+        ([], [2], 4, "prompt is empty"),
+        ([2], [99_999], 4, "token id 99999 is not"),
+        ([2], [2], 0, "draft_length must be at least 1"),
+    ],
+)
+def test_a_table_is_refused_where_it_would_mean_nothing(pool, prompt, output, length, problem):
+    with pytest.raises((PromptError, ValueError), match=problem):
+        acceptance_table(pool, prompt, output, length)
+
+
 def test_the_table_of_no_output_is_empty(pool):
     assert acceptance_table(pool, [2, 3, 4], [], 4).shape == (4, 0)
 

@@ -139,6 +139,11 @@ def test_soft_acceptance_cannot_be_replayed():
         replay(np.ones((2, 5), dtype=int), "normal-hedge:gamma=soft")
 
 
+def test_as_many_drafters_are_named_as_the_table_has():
+    with pytest.raises(ValueError, match="the table has 2 drafters, but 1 are named"):
+        replay(np.ones((2, 5), dtype=int), "ucb:reward=be", drafters=["near"])
+
+
 def test_the_oracle_is_the_best_single_drafter_and_never_live(pool, tables):
     for prompt in PROMPTS:
         *_, table = played_and_replayed(pool, prompt, "fixed:near", GREEDY, tables=tables)
