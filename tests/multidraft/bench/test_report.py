@@ -191,6 +191,17 @@ def test_answers_too_short_for_a_speedup_keep_their_other_figures():
     assert notes(report) == ["2 runs of fewer than 8 tokens are left out of speed-ups: too short to say."]
 
 
+def test_what_the_table_cannot_show_is_said_below_it():
+    found = runs()[:4]
+    found[1].run.generation.benched["near"] = "KeyError: 7"
+    report = report_of(found)
+    for row in report["rows"]:
+        row["speedup_uncertainty"] = 0.5 if row["policy"] == "ucb" and row["task"] == "sql" else 0.01
+    said = notes(report)
+    assert "The machine was busy: 1 of 2 speed-ups may be off by more than ±25 %" in said[0]
+    assert "ucb: drafter near failed in 1 of 2 runs and drafted no more in them: KeyError: 7." in said
+
+
 def with_a_failed_policy(prompts):
     """The usual runs, ``bad`` failing on so many of both prompts."""
     found = runs()
