@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from multidraft.bench.action import listed, quoted
-from multidraft.bench.table import count, percent
+from multidraft.bench.table import busy, count
 from multidraft.policies.settings import STARTS
 from multidraft.policies.specs import starts_of
 from multidraft.replay.advice import Advice
-from storage.figures import FEWEST_TO_TELL, TOO_NOISY
+from storage.figures import FEWEST_TO_TELL
 
 
 def caveats(advice: Advice) -> list[str]:
@@ -44,16 +44,6 @@ def _noisy(ran: Advice) -> str:
     return said and (
         f"{said} Measured intervals include that, those of replays do not: repeat the batch on a quiet machine before "
         "you act on what replays say of draft lengths and drafters."
-    )
-
-
-def busy(noisy: int, runs: int) -> str:
-    """A sentence on a machine that was busy while ``noisy`` of the ``runs`` were timed; empty where those are few."""
-    if not noisy or 4 * noisy < runs:
-        return ""
-    return (
-        f"The machine was busy: the timings of {noisy} of {runs} runs may put their speed-ups off by more than "
-        f"±{percent(TOO_NOISY)}."
     )
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from multidraft.bench.action import MOST_PROMPTS, listed, quoted
-from multidraft.bench.caveats import busy
 from multidraft.bench.comparison import ALIKE, NO_DIFFERENCE, SETTLED, TOO_FEW, Comparison, Paired
-from multidraft.bench.table import NOTHING, count
+from multidraft.bench.table import NOTHING, busy, count
 from multidraft.bench.verdict import MOST_NAMED
 from multidraft.bench.verdict_tables import Table, times
 from multidraft.policies.specs import starts_of, with_start

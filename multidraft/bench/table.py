@@ -67,6 +67,17 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun if number == 1 else many}"
 
 
+def busy(noisy: int, runs: int, share: float = 0.25) -> str:
+    """A sentence on a machine that was busy while ``noisy`` of the ``runs`` were timed; empty where there are none, or
+    fewer than this ``share``."""
+    if not noisy or noisy < share * runs:
+        return ""
+    return (
+        f"The machine was busy: the timings of {noisy} of {runs} runs may put their speed-ups off by more than "
+        f"±{percent(TOO_NOISY)}."
+    )
+
+
 def left_out(runs: int) -> str:
     """A sentence on finished runs that are too short for a speed-up; empty where there are none."""
     are = "is" if runs == 1 else "are"
@@ -98,11 +109,8 @@ def notes(report: dict[str, Any]) -> list[str]:
             f"{best['tokens_per_second']:.0f} tokens/s, {best['speedup']:.2f}x."
         )
     off = [row["speedup_uncertainty"] for row in report["rows"] if row["speedup"] and row["policy"] != BASELINE]
-    if noisy := sum(map(too_noisy, off)):
-        said.append(
-            f"The machine was busy: {noisy} of {count(len(off), 'speed-up')} may be off by more than "
-            f"±{percent(TOO_NOISY)}, and so may those of tasks with few prompts."
-        )
+    if disturbed := busy(sum(map(too_noisy, off)), len(off), share=0):
+        said.append(f"{disturbed} Those of tasks with few prompts may be off as far.")
     short = sum(row["status"] in FINISHED and row["tokens"] < FEWEST_TOKENS for row in report["rows"])
     said += [left_out(short)] if short else []
     for spec, policy in report["policies"].items():

@@ -71,15 +71,7 @@ def run(options: argparse.Namespace) -> int:
     card, _ = load_card(path)
     if options.hardware not in (known := [hardware.value for hardware in huggingface_hub.SpaceHardware]):
         raise md.UserError(f"unknown hardware {options.hardware!r}; one of: {', '.join(known)}")
-    for name in card.local_paths if path.parent != POOLS else ():
-        named = (path.parent / name).resolve()
-        if not named.is_relative_to(path.parent) and not named.is_relative_to(ROOT / "drafters"):
-            raise md.UserError(
-                f"the card {path} names {name}, which is outside of its folder and would not be uploaded: copy it into "
-                "that folder and name it there, or name a model by its id on the Hub"
-            )
-        if not named.exists():
-            raise md.UserError(f"the card {path} names {name}, which does not exist")
+    list(_named(card, path))  # refuses what cannot go along
     if options.dry_run:
         _show(options, card, path)
         return 0
@@ -181,11 +173,9 @@ def staged(card: Card, path: Path, hardware: str, api: huggingface_hub.HfApi | N
                 shutil.copy(ROOT / part, folder / part)
         pools = folder / "drafters" / "pools"
         text = path.read_text("utf-8")
-        for name in card.local_paths if path.parent != POOLS else ():
-            named = (path.parent / name).resolve()
-            beside = named.is_relative_to(path.parent)
-            text = text.replace(name, there := os.path.relpath(named, path.parent if beside else POOLS))
-            if not beside:  # a part of this repository, which is uploaded anyway
+        for name, named, there in _named(card, path):
+            text = text.replace(name, there)
+            if there.startswith(".."):  # a part of this repository, which is uploaded anyway
                 continue
             to = pools / there
             to.parent.mkdir(parents=True, exist_ok=True)
@@ -209,6 +199,26 @@ def staged(card: Card, path: Path, hardware: str, api: huggingface_hub.HfApi | N
         front = yaml.safe_dump(yaml.safe_load(front) | changes, sort_keys=False, allow_unicode=True, width=10**6)
         readme.write_text(f"---\n{front}---\n{rest}", encoding="utf-8")
         yield folder
+
+
+def _named(card: Card, path: Path) -> Iterator[tuple[str, Path, str]]:
+    """Files and folders that a card of one's own names: as what, where they are, and where they will be as seen from
+    the bundled cards.
+
+    Raises:
+        UserError: one does not exist, or is neither in the card's folder nor a part of this repository.
+    """
+    for name in card.local_paths if path.parent != POOLS else ():
+        named = (path.parent / name).resolve()
+        beside = named.is_relative_to(path.parent)
+        if not beside and not named.is_relative_to(ROOT / "drafters"):
+            raise md.UserError(
+                f"the card {path} names {name}, which is outside of its folder and would not be uploaded: copy it into "
+                "that folder and name it there, or name a model by its id on the Hub"
+            )
+        if not named.exists():
+            raise md.UserError(f"the card {path} names {name}, which does not exist")
+        yield name, named, os.path.relpath(named, path.parent if beside else POOLS)
 
 
 def _preloaded(source: Source, api: huggingface_hub.HfApi | None) -> str:
