@@ -45,9 +45,11 @@ def without_folders(text: str) -> str:
 def fault_told(fault: ErrorDetails, place: str = "") -> str:
     """A fault that pydantic found in some fields: where, by default its whole path, what is wrong, and what stands
     there."""
-    place = place or ".".join(str(part) for part in fault["loc"] if part != "[key]")
+    place = place or ".".join(part for part in map(str, fault["loc"]) if part != "str" and "[" not in part)
     if fault["type"] == "missing":
         return f"{place} is missing"
+    if fault["type"] in ("model_type", "dict_type", "mapping_type"):
+        return f"{place}: input should be an object with named fields, got {quoted(fault['input'])}"
     if fault["type"] == "too_short" and not fault["input"]:
         return f"{place} is empty"
     said = fault["msg"].removeprefix("Value error, ")

@@ -134,7 +134,7 @@ def _profile_export(runs: Sequence[Run]) -> str:
     lines = []
     for number, run in enumerate(runs):
         g = run.generation
-        drafts = speculation_of(g.rounds, run.params.draft_length)
+        drafts = speculation_of(run)
         ends = int(run.created_at.timestamp() * 1e9)
         values = {
             "request_latency": (1000 * g.request_seconds, "ms"),

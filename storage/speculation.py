@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, TypedDict
 
 from storage.figures import divided
+from storage.ranking import PLAIN
 from storage.records import Round
 from storage.run import Run
 
@@ -41,8 +42,10 @@ def drafts_of(rounds: Iterable[Round]) -> Drafts:
     }
 
 
-def speculation_of(rounds: Sequence[Round], draft_length: int) -> Speculation:
-    """The figures of an answer with drafts of at most ``draft_length`` tokens."""
+def speculation_of(run: Run) -> Speculation:
+    """The figures of an answer; one without drafters had drafts of 0 tokens."""
+    rounds = run.generation.rounds
+    draft_length = 0 if run.generation.policy == PLAIN else run.params.draft_length
     drafts = drafts_of(rounds)
     histogram = [0] * (draft_length + 1)
     for r in rounds:
@@ -64,7 +67,7 @@ def metrics_of(run: Run) -> dict[str, Any]:
     generation, rounds = run.generation, run.generation.rounds
     names = dict.fromkeys(r.drafter for r in rounds if r.drafter is not None)
     return {
-        "speculative_decoding": speculation_of(rounds, run.params.draft_length),
+        "speculative_decoding": speculation_of(run),
         "drafters": {name: drafts_of(r for r in rounds if r.drafter == name) for name in names},
         "drafter_shares": generation.drafter_shares,
         "policy": generation.policy,

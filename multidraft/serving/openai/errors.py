@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -39,11 +40,19 @@ class ApiError(Exception):
         status: the HTTP status code.
         param: the field that is wrong.
         code: what programs tell errors by.
+        headers: further headers of the answer.
     """
 
-    def __init__(self, status: int, message: str, param: str | None = None, code: str | None = None):
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ):
         super().__init__(message)
-        self.status, self.message, self.param, self.code = status, message, param, code
+        self.status, self.message, self.param, self.code, self.headers = status, message, param, code, headers or {}
 
     @classmethod
     def of(cls, error: Exception) -> ApiError:
@@ -51,7 +60,7 @@ class ApiError(Exception):
         if isinstance(error, ApiError):
             return error
         if isinstance(error, HTTPException):
-            return cls(error.status_code, error.detail)
+            return cls(error.status_code, error.detail, headers=error.headers)
         for kind, status, param, code in TOLD:
             if isinstance(error, kind):
                 return cls(status, str(error), param, code)
@@ -64,7 +73,9 @@ class ApiError(Exception):
 
     def response(self) -> JSONResponse:
         """The answer itself."""
-        headers = {"Retry-After": str(RETRY_SECONDS)} if self.status in (429, 503) else {}
+        headers = dict(self.headers)
+        if self.status in (429, 503):
+            headers["Retry-After"] = str(RETRY_SECONDS)
         if self.status == 401:
             headers["WWW-Authenticate"] = "Bearer"
         if self.status == 413:  # the rest of the body is not read
@@ -83,4 +94,6 @@ async def answer_error(request: Request, error: Exception) -> JSONResponse:
     found = ApiError.of(error)
     if found.status == 404:
         found.message = f"there is no {request.url.path} here, only {PATHS}; the base URL of clients ends in /v1"
+    if found.status == 405:
+        found.message = f"{request.url.path} takes {found.headers['Allow']}, not {request.method}"
     return found.response()

@@ -27,6 +27,9 @@ MOST_LOGPROBS = 20
 MOST_STOPS, LONGEST_STOP = 32, 1000
 """Texts that may end an answer."""
 
+SEEDS = 2**63
+"""Seeds of the engine; OpenAI's may be negative."""
+
 IGNORED = {
     "metadata",
     "parallel_tool_calls",
@@ -107,7 +110,7 @@ class Asked(BaseModel):
     top_p: float = 1.0
     top_k: int = 0
     max_tokens: int | None = None
-    seed: int | None = None
+    seed: int | None = Field(None, ge=-SEEDS, lt=SEEDS)
     n: int = Field(1, ge=1, le=MOST_TEXTS)
     best_of: int | None = None
     stop: str | Texts = Field([], max_length=LONGEST_STOP)
@@ -141,7 +144,12 @@ class Asked(BaseModel):
     def seeds(self) -> list[int]:
         """Of the ``n`` texts of a prompt: ``seed`` and those after it, by default at random."""
         first = secrets.randbits(48) if self.seed is None else self.seed
-        return list(range(first, first + self.n))
+        return [(first + number) % SEEDS for number in range(self.n)]
+
+    @property
+    def most_name(self) -> str:
+        """The field that says how many tokens a text may have."""
+        return "max_tokens"
 
     @property
     def spec(self) -> str:
@@ -163,7 +171,7 @@ class Asked(BaseModel):
             return SamplingParams(most, self.temperature, self.top_p, max(self.top_k, 0), length)
         except ValueError as error:
             name, space, rest = str(error).partition(" ")
-            name = "max_tokens" if name == "max_new_tokens" else name
+            name = self.most_name if name == "max_new_tokens" else name
             raise ApiError(400, f"{name}{space}{rest}", name) from None
 
     def check(self) -> None:
@@ -242,10 +250,14 @@ class ChatAsked(Asked):
     logprobs: bool = False
     top_logprobs: int = Field(0, ge=0, le=MOST_LOGPROBS)
 
+    @property
+    def most_name(self) -> str:
+        return "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
+
     def most(self, pool: Pool, limit: int | None) -> int:
         """Tokens of an answer at most: as many as there is room for and the server's limit allows, unless the client
         says it."""
-        most = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+        most: int | None = getattr(self, self.most_name)
         return most if most is not None else min(limit or pool.target.window, pool.target.window)
 
     def prompts(self, pool: Pool) -> list[Prompt]:
@@ -265,8 +277,8 @@ class ChatAsked(Asked):
 
     def check(self) -> None:
         super().check()
-        if 0 in (self.max_completion_tokens, self.max_tokens):
-            raise ApiError(400, "max_tokens must be at least 1, got 0", "max_tokens")
+        if getattr(self, self.most_name) == 0:
+            raise ApiError(400, f"{self.most_name} must be at least 1, got 0", self.most_name)
         if self.top_logprobs and not self.logprobs:
             raise ApiError(400, "top_logprobs needs logprobs to be true", "top_logprobs")
 
@@ -291,7 +303,7 @@ def read(kind: type[R], body: bytes) -> R:
             raise ApiError(400, f"unrecognized request argument: {unknown}{hint}", unknown) from None
         fault = max(found, key=lambda each: len(each["loc"]))  # where a field may be of several kinds, the one meant
         name = str(fault["loc"][0]) if fault["loc"] else None
-        place = ".".join(map(str, fault["loc"])) if name == "messages" or fault["type"] == "missing" else name
-        raise ApiError(400, fault_told(fault, place or "the body"), name) from None
+        whole = name == "messages" or fault["type"] == "missing"  # other paths lead through kinds of a field
+        raise ApiError(400, fault_told(fault, "" if whole else name or "the body"), name) from None
     asked.check()
     return asked

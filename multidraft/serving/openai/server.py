@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
-from drafters.errors import UserError
+from drafters.errors import PromptError, UserError
 from drafters.pool import Pool
 from multidraft.service.line import CALLER
 from multidraft.service.workbench import Workbench
@@ -109,7 +109,12 @@ class Server:
         form = ChatForm(*self._head(pool), pool.tokenizer, logprobs=asked.logprobs)
         logprobs = asked.top_logprobs if asked.logprobs else None
         most = asked.most(pool, self.workbench.limits.new_tokens)
-        return await self._answer(request, asked, form, Answering(self.workbench, pool, asked, most, logprobs))
+        try:
+            return await self._answer(request, asked, form, Answering(self.workbench, pool, asked, most, logprobs))
+        except PromptError as error:  # it was made of the messages
+            found = ApiError.of(error)
+            found.param = "messages"
+            raise found from None
 
     def _head(self, pool: Pool) -> tuple[str, str, str]:
         """Id, model and fingerprint of an answer."""

@@ -56,7 +56,7 @@ def http(pool_card: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         ({"temperature": 9}, "temperature", "less than or equal to 2"),
         ({"top_p": 1.5}, "top_p", "top_p must be above 0 and at most 1, got 1.5"),
         ({"top_k": -2}, "top_k", "top_k must be at least 1"),
-        ({"seed": -1}, None, "the seed must be a whole number from 0"),
+        ({"seed": 2**63}, "seed", "should be less than 9223372036854775808"),
         ({"n": 0}, "n", "greater than or equal to 1"),
         ({"n": 2, "best_of": 3}, "best_of", "best_of must be n"),
         ({"logprobs": 21}, "logprobs", "less than or equal to 20"),
@@ -95,7 +95,15 @@ def test_a_bad_field_is_named(http: httpx.Client, fields: dict[str, Any], param:
         ({"tools": [{"type": "function"}]}, "tools", "tools can only be []"),
         ({"response_format": {"type": "json_object"}}, "response_format", 'can only be {"type": "text"} here'),
         ({"top_logprobs": 2}, "top_logprobs", "needs logprobs"),
-        ({"max_completion_tokens": 0}, "max_tokens", "at least 1"),
+        ({"max_completion_tokens": 0}, "max_completion_tokens", "at least 1"),
+        ({"max_completion_tokens": -1}, "max_completion_tokens", "max_completion_tokens must be at least 1, got -1"),
+        ({"messages": [{"role": "user", "content": ""}]}, "messages", "the prompt is empty"),
+        ({"messages": [3]}, "messages", "messages.0: input should be an object with named fields, got 3"),
+        (
+            {"messages": [{"role": "user", "content": [3]}]},
+            "messages",
+            "messages.0.content.0: input should be an object",
+        ),
     ],
 )
 def test_a_bad_conversation_too(http: httpx.Client, fields: dict[str, Any], param: str, said: str) -> None:
@@ -114,7 +122,9 @@ def test_what_is_nowhere(http: httpx.Client) -> None:
     error = http.post("/v1/responses", json={}).json()["error"]
     assert error["type"] == "not_found_error"
     assert error["message"].startswith("there is no /v1/responses here, only /v1/chat/completions")
-    assert http.get("/v1/completions").status_code == 405
+    refused = http.get("/v1/completions")
+    assert refused.status_code == 405 and refused.headers["Allow"] == "POST"
+    assert refused.json()["error"]["message"] == "/v1/completions takes POST, not GET"
 
 
 @pytest.mark.parametrize("path", ["/chat/completions", "/completions", "/models"])
@@ -133,6 +143,11 @@ def test_what_asks_for_what_is_done_anyway_is_taken() -> None:
         read(ChatAsked, json.dumps({**chat, "max_tokens": 7, "max_completion_tokens": 9}).encode()).most(None, None)
         == 9
     )
+
+
+def test_a_negative_seed_is_another_one() -> None:
+    asked = {"prompt": "a", "n": 2}
+    assert CompletionAsked(**asked, seed=-1).seeds == [2**63 - 1, 0]
 
 
 def test_seeds_are_those_after_the_first_or_any() -> None:

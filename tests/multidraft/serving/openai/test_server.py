@@ -172,6 +172,7 @@ def test_drafting_can_be_turned_off(client: openai.OpenAI, off: dict[str, Any]) 
     assert plain.choices[0].text == client.completions.create(**asked, extra_body={"draft_length": 3}).choices[0].text
     assert plain.metrics["speculative_decoding"]["num_spec_steps"] == 0 and plain.metrics["num_rounds"] == 12
     assert plain.metrics["speculative_decoding"]["mean_acceptance_length"] == 1.0
+    assert plain.metrics["speculative_decoding"]["num_spec_tokens"] == 0
 
 
 def test_models(client: openai.OpenAI, http: httpx.Client) -> None:
