@@ -41,7 +41,8 @@ class Benched:
         name, own = self._names[arm], isinstance(error, UserError | DraftError)
         told = first_line(error) if own else f"{type(error).__name__}: {first_line(error)}"
         self.why[name] = f"{told[:LONGEST]} (after {self.tokens:,} tokens)"
-        log.warning("drafter %s is benched for this query", name, exc_info=error)
+        cause = error.__cause__ or error  # of a drafter of one's own, what its file raised
+        log.warning("drafter %s is benched for this query: %s", name, told, exc_info=cause)
         if is_out_of_memory(error):
             traceback.clear_frames(error.__traceback__)  # which hold what was being computed
             free_unused()

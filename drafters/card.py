@@ -59,7 +59,7 @@ class Card(Strict):
     context_window: int | None = Field(
         None,
         ge=2,
-        description="most tokens of prompt and answer together; by default the target's whole context window",
+        description="most tokens of prompt and answer together; by default, and at most, the target's context window",
     )
     draft_length: int = Field(6, ge=1, le=MAX_DRAFT_LENGTH, description="most tokens drafted per round")
     router: Path | None = Field(None, description="folder of a router, relative to the card")
@@ -243,7 +243,7 @@ def _check_within(folder: Path | None, card: Path, name: str) -> None:
             check(Path(link))
 
 
-_OWN_WORDS = ("value_error", "kind", "drafter", "missing")
+_OWN_WORDS = ("value_error", "kind", "drafter")
 """Types of the faults that this project words itself."""
 
 _WORDS = {**dict.fromkeys(("model_type", "dict_type"), "must be a mapping"), "path_type": "must be a path"}
@@ -261,6 +261,8 @@ def _problem(error: ErrorDetails, content: dict[str, Any]) -> str:
     elif error["type"] == "missing" and entry:
         needed = KINDS[entry["kind"]].model_fields[str(place[-1])].description
         message = f"a drafter of kind {entry['kind']} needs {place[-1]}: {needed}"
+    elif error["type"] == "missing":
+        message = "must be given"
     elif place[-1:] == ["revision"] and error["type"] == "string_type":
         message = f"{error['input']!r} is no commit; put it in quotes if YAML took it for a number"
     elif error["type"] not in _OWN_WORDS:
@@ -311,7 +313,10 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
         content: Any = yaml.safe_load(text)
     except RecursionError:
         raise PoolError(f"cannot read the pool card {path}: it is nested too deeply") from None
-    except (OSError, ValueError, yaml.YAMLError) as error:  # no UTF-8, no YAML, or a number of thousands of digits
+    except yaml.MarkedYAMLError as error:
+        at = f" at line {mark.line + 1}, column {mark.column + 1}" if (mark := error.problem_mark) else ""
+        raise PoolError(f"the pool card {path} is not valid YAML{at}: {error.problem}") from None
+    except (OSError, ValueError, yaml.YAMLError) as error:  # no text, or a number of thousands of digits
         raise PoolError(f"cannot read the pool card {path}: {unreadable(error)}") from None
     if not isinstance(content, dict):
         raise PoolError(f"the pool card {path} must be a mapping with name, title, target and drafters")

@@ -63,9 +63,11 @@ def first_line(error: BaseException) -> str:
 
 
 def unreadable(error: Exception) -> str:
-    """Why a file of text could not be read, in one line; Python's word on long numbers is for programmers."""
+    """Why a file of text could not be read, in one line and in words for users."""
     if "integer string conversion" in str(error):
         return f"a number in it has more than {sys.get_int_max_str_digits():,} digits"
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not UTF-8 text: byte {error.object[error.start]:#04x} at position {error.start:,}"
     return " ".join(str(error).split())
 
 

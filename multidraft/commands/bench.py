@@ -171,13 +171,17 @@ def _benchmark(options: argparse.Namespace, pool: Pool, asked: Asked, peers: Seq
                     learn_from(pool, entry.run)
                 if store and entry.run.generation.rounds:
                     store.add(entry.run).wait()  # so that it is not written beside the next run
-                if sys.stderr.isatty() or len(runs) % 50 == 0 or len(runs) == asked.runs:
-                    print(f"\r{len(runs)}/{asked.runs} runs", end="", file=sys.stderr, flush=True)
+                progress = f"{len(runs)}/{asked.runs} runs"
+                if sys.stderr.isatty():
+                    print(f"\r{progress}", end="", file=sys.stderr, flush=True)
+                elif len(runs) % 50 == 0 or len(runs) == asked.runs:
+                    print(progress, file=sys.stderr, flush=True)
         except (Exception, KeyboardInterrupt) as error:
             if not runs and isinstance(error, Exception):
                 raise
             stopped = error
-        print(file=sys.stderr)
+        if sys.stderr.isatty():
+            print(file=sys.stderr)
         report = make_report(pool, asked, runs, interrupted=stopped is not None)
         report["peers"] = summary_of_peers(beside)
         tables = [render_table(report), *([render_peers(report["peers"])] if beside else [])]

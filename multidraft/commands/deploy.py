@@ -113,7 +113,7 @@ def _steps(
     else:
         where = {"repo_type": "space", "space_sdk": "gradio", "space_hardware": options.hardware}
         yield f"create the Space {space}", partial(api.create_repo, space, **where, private=options.private)
-    for name, value in _variables(options, path).items():
+    for name, value in _variables(options, card, path).items():
         yield f"set the variable {name}", partial(api.add_space_variable, space, name, value)
     if token and _wants_token(options, card):
         secret = partial(api.add_space_secret, space, "HF_TOKEN", token, description=f"to {_USES}")
@@ -134,7 +134,7 @@ def _show(options: argparse.Namespace, card: Card, path: Path) -> None:
     visible = "private" if options.private else "public"
     otherwise = "or replace its files" if options.update else "stop if it exists"
     print(f"Space {options.space}: create it ({visible}, gradio, {options.hardware}), {otherwise}")
-    for name, value in _variables(options, path).items():
+    for name, value in _variables(options, card, path).items():
         print(f"variable {name} = {value}")
     if options.dataset:
         print(f"dataset {options.dataset}: create it (private) unless it exists")
@@ -152,8 +152,16 @@ def _show(options: argparse.Namespace, card: Card, path: Path) -> None:
     print(f"README.md begins with\n---\n{front}---")
 
 
-def _variables(options: argparse.Namespace, path: Path) -> dict[str, str]:
-    return {"MULTIDRAFT_POOL": path.stem} | ({"MULTIDRAFT_BACKUP": options.dataset} if options.dataset else {})
+def _known_as(card: Card, path: Path) -> str:
+    """The card's name among the bundled ones: of one of one's own that which it gives itself, if a file can have it."""
+    own = path.parent != POOLS and re.fullmatch(r"[\w-][\w.-]*", card.name)
+    return card.name if own else path.stem
+
+
+def _variables(options: argparse.Namespace, card: Card, path: Path) -> dict[str, str]:
+    return {"MULTIDRAFT_POOL": _known_as(card, path)} | (
+        {"MULTIDRAFT_BACKUP": options.dataset} if options.dataset else {}
+    )
 
 
 def _wants_token(options: argparse.Namespace, card: Card) -> bool:
@@ -183,7 +191,7 @@ def staged(card: Card, path: Path, hardware: str, api: huggingface_hub.HfApi | N
                 shutil.copytree(named, to, dirs_exist_ok=True)
             else:
                 shutil.copy(named, to)
-        (pools / f"{path.stem}.yaml").write_text(text, "utf-8")
+        (pools / f"{_known_as(card, path)}.yaml").write_text(text, "utf-8")
         examples = yaml.safe_load(path.read_text("utf-8")).get("examples")
         if isinstance(examples, str) and (path.parent / examples).exists() and not (pools / examples).exists():
             shutil.copy(path.parent / examples, pools / examples)

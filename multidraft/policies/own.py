@@ -8,6 +8,7 @@ from pathlib import Path
 
 from drafters.errors import UserError
 from drafters.files import run_file
+from multidraft.policies.base import POLICIES
 
 FILES = "MULTIDRAFT_POLICIES"
 """The variable: Python files, separated as in ``PATH``."""
@@ -26,7 +27,10 @@ def import_own() -> None:
             continue
         if not (path.is_file() and path.suffix == ".py"):
             raise UserError(f"{FILES} names {name}, which is no Python file")
+        before = dict(POLICIES)
         try:
             run_file(path, known_as)
         except (Exception, SystemExit) as error:
+            POLICIES.clear()  # without those that it registered before it failed
+            POLICIES.update(before)
             raise UserError(f"{FILES}: {name} cannot be imported: {type(error).__name__}: {error}") from error

@@ -239,7 +239,7 @@ def _start(plan: Plan) -> str:
     who = "The generalist starts" if len(plan.tasks) > 1 else "The drafter starts"
     rest = ", the specialists start from it" if len(plan.tasks) > 1 else ""
     if isinstance(plan.start, Shape):
-        return f"{who} from new weights ({plan.start.layers} layers, width {plan.start.width}){rest}."
+        return f"{who} from new weights (layers: {plan.start.layers}, width {plan.start.width}){rest}."
     if plan.start is None:
         return f"{who} as a new EAGLE-3 head{rest}."
     return f"{who} from `{plan.start.id or Path(place(plan.start)).name}`{rest}."

@@ -125,7 +125,7 @@ def test_an_invalid_drafter_is_refused_with_file_and_field(tmp_path, entry, mess
         ("name: " + "[" * 10_000, "cannot read the pool card .*nested too deeply"),
         ("name: " + "9" * 5_000, "cannot read the pool card .*: a number in it has more than 4,300 digits$"),
         ("name: " + "x" * 1_000_001, "has 1,000,007 bytes; a card may have 1,000,000"),
-        ("? " + "nonsense" * 10_000 + "\n: 1", "is not valid: .*name: Field required"),
+        ("? " + "nonsense" * 10_000 + "\n: 1", "is not valid: .*name: must be given"),
     ],
     ids=lambda value: value[:12],
 )
@@ -145,17 +145,19 @@ def test_a_card_that_is_no_mapping(tmp_path, content):
 
 
 def test_a_card_that_is_no_yaml_or_no_text(tmp_path):
-    with pytest.raises(PoolError, match=r"cannot read the pool card .*card\.yaml"):
-        load_card(write(tmp_path, "name: [unclosed"))
+    with pytest.raises(PoolError, match=r"card\.yaml is not valid YAML at line 2, column 1: expected ',' or ']'"):
+        load_card(write(tmp_path, "name: [unclosed\n"))
     (tmp_path / "card.yaml").write_bytes(b"\xff\xfe\x00binary")
-    with pytest.raises(PoolError, match=r"cannot read the pool card .*card\.yaml"):
+    with pytest.raises(
+        PoolError, match=r"cannot read the pool card .*card\.yaml: it is not UTF-8 text: byte 0xff at position 0"
+    ):
         load_card(tmp_path / "card.yaml")
     with pytest.raises(PoolError, match=r"there is no pool card .*gone\.yaml"):
         load_card(tmp_path / "gone.yaml")
 
 
 def test_yaml_cannot_run_code(tmp_path):
-    with pytest.raises(PoolError, match="cannot read"):
+    with pytest.raises(PoolError, match="could not determine a constructor"):
         load_card(write(tmp_path, "name: !!python/object/apply:os.getcwd []"))
 
 

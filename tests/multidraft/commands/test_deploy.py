@@ -77,7 +77,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> FakeApi:
 
 @pytest.fixture
 def card(tmp_path: Path) -> Path:
-    path = tmp_path / "mine.yaml"
+    path = tmp_path / "card.yaml"
     path.write_text(CARD)
     return path
 

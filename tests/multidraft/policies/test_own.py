@@ -41,6 +41,7 @@ def test_a_policy_in_a_file_of_ones_own_can_be_named(
         ("bad.py", "import nothing_of_this_name", "ModuleNotFoundError"),
         ("exits.py", "import sys\nsys.exit()", "exits.py cannot be imported: SystemExit"),
         ("mine.py", FILE.replace('"first"', '"ucb"'), "First: there is a policy 'ucb' already"),
+        ("half.py", f"{FILE}\n1 / 0", "ZeroDivisionError"),
     ],
 )
 def test_a_file_that_cannot_be_imported_ends_the_start(
@@ -56,3 +57,4 @@ def test_a_file_that_cannot_be_imported_ends_the_start(
     monkeypatch.setenv(own.FILES, str(tmp_path / name))
     for _ in range(2):  # it is not taken for imported
         assert main(["policies"]) == 2 and said in capsys.readouterr().err
+    assert "first" not in POLICIES

@@ -111,7 +111,7 @@ def test_the_page_of_a_pool(plan):
     head = yaml.safe_load(page.split("---")[1])
     assert head["base_model"] == "org/target" and head["license"] == "mit"
     assert "| math | 3.50* | 1.00 |" in page and "sends 50% of the held-out prompts" in page
-    assert "| math | 2 | 1 | 0 |" in page and "new weights (2 layers, width 64), the specialists start" in page
+    assert "| math | 2 | 1 | 0 |" in page and "new weights (layers: 2, width 64), the specialists start" in page
 
 
 def test_the_licence_of_a_target(tmp_path, monkeypatch):

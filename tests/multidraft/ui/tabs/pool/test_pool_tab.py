@@ -103,7 +103,7 @@ def test_the_list_tells_what_is_loaded_and_what_a_pool_needs(
     (other_card.parent.parent / "broken.yaml").write_text("name: [")
     html = pools_html(pools := known_pools(other_card.parent.parent), own_bench.pool.card, True)
     assert {"pocket", "pocket-heads", str(other_card)} <= {pool.source for pool in pools}
-    assert "Another &lt;pool&gt;" in html and "cannot read the pool card" in html
+    assert "Another &lt;pool&gt;" in html and "is not valid YAML" in html
     assert "1 × small language model, 1 × suffix automaton" in html
     assert "7 × small language model (int8), 1 × prompt lookup" in html and "the CPU<" in html
     assert html.count("<button") == len(pools) - 1 and 'aria-label="Load Pocket pool"' in html
