@@ -18,6 +18,7 @@ from drafters.sampling import SamplingParams
 from multidraft._version import __version__, version
 from multidraft.engine.batch import generate_batch
 from multidraft.engine.decoding import Decoding, generate, stream
+from multidraft.engine.warming import warm_up
 from multidraft.policies import Feedback, Policy, make_policy, policy_names
 from multidraft.replay.regret import acceptance_table
 from multidraft.replay.walk import Replayed, replay
@@ -51,6 +52,7 @@ __all__ = [
     "replay",
     "stream",
     "version",
+    "warm_up",
 ]
 
 

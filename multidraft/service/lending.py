@@ -8,16 +8,10 @@ from collections.abc import Generator
 from weakref import WeakKeyDictionary
 
 from drafters.caches import Waiting
-from drafters.draft import Draft
-from drafters.hardware import clock
 from drafters.pool import Pool
-from drafters.sampling import SamplingParams
-from multidraft.engine.decoding import Decoding
+from multidraft.engine.warming import decode_each, warm_up
 from multidraft.service.jobs import WAITING
 from multidraft.service.line import CALLER
-
-UNREAD = 100
-"""Tokens that drafters read in the warm-up's evaluation of a text that none has read."""
 
 TEXTS = 4
 """Texts that may be under way at once, each with caches of its own; jobs with others wait."""
@@ -101,44 +95,5 @@ class Lender:
         twins = self._twins[pool] = [pool.twin() for _ in range(self.texts - 1)]
         for twin in reversed(twins):
             for _ in range(2 if pool.device.type == "cuda" else 1):  # graphs are recorded at the second time
-                _decode(twin, tokens=4)
+                decode_each(twin, tokens=4)
         warm_up(pool)
-
-
-def warm_up(pool: Pool) -> None:
-    """Decode a few tokens in every way; on the device's thread.
-
-    What the first time took is forgotten: it holds the start of everything. The second leaves the pool some rounds of
-    each way, by which policies know what they cost, an evaluation for which all drafters have a text to read, and a
-    verification of each draft length: what drafters make of so little text is short, so that it would be the first
-    long draft, whatever else the machine does then, that decides what long ones cost.
-    """
-    for tokens in (4, 8):
-        pool.costs = pool.new_costs()
-        _decode(pool, tokens)
-
-
-def _decode(pool: Pool, tokens: int) -> None:
-    """Without drafters, with each one, and with a policy that evaluates all of them."""
-    params = SamplingParams(max_new_tokens=tokens, draft_length=pool.draft_length)
-    _measure(pool, params)
-    for spec in ("autoregressive", *(f"fixed:{name}" for name in pool.drafter_names), "normal-hedge:warmup=1,every=1"):
-        Decoding(pool, "Hello", spec, params, learn=False).run()
-
-
-def _measure(pool: Pool, params: SamplingParams) -> None:
-    """Measure an evaluation of drafters that have read nothing of a text, as the first of a query is likely to be, and
-    verifications."""
-    text = (pool.encode("Hello") * UNREAD)[: min(UNREAD, pool.target.window // 2)]
-    with pool.lock:
-        pool.target.prefill(text)
-        pool.prepare(text, ())
-        pool.costs.begin(len(text), ())
-        begun = clock(pool.device)
-        pool.gamma(text, len(text) - 1, None, params)
-        pool.costs.evaluated(clock(pool.device) - begun)
-        for length in range(1, min(params.draft_length, (pool.target.window - len(text)) // 2) + 1):
-            begun = clock(pool.device)
-            pool.target.score(Draft.chain(text[:length]))
-            pool.costs.verify.clock(length, clock(pool.device) - begun)
-            pool.target.accept((), text[0])

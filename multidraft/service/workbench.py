@@ -17,11 +17,12 @@ from multidraft._version import version
 from multidraft.bench.measure import Measurement, Request
 from multidraft.engine.decoding import Decoding
 from multidraft.engine.experience import Beginning, beginning, context_of
+from multidraft.engine.warming import warm_up
 from multidraft.policies.titles import DEFAULT_POLICY
 from multidraft.replay.machine_costs import MachineCosts
 from multidraft.service.jobs import Job, Jobs
 from multidraft.service.learning import learn_from, traffic_of
-from multidraft.service.lending import Lender, warm_up
+from multidraft.service.lending import Lender
 from multidraft.service.limits import Limits
 from multidraft.service.settings import on_zerogpu
 from multidraft.service.zerogpu import ZeroGpu

@@ -26,7 +26,7 @@ from multidraft.bench.suites import SuiteItem
 from multidraft.service import jobs
 from multidraft.service.batch import BatchJob
 from multidraft.service.jobs import WAITING
-from multidraft.service.lending import TEXTS, UNREAD, Lender, warm_up
+from multidraft.service.lending import TEXTS, Lender
 from multidraft.service.line import CALLER, Caller
 from multidraft.service.race import RaceJob
 from multidraft.service.workbench import Workbench
@@ -181,22 +181,6 @@ def test_a_pool_is_warmed_up_with_as_many_twins_as_may_be_lent(pool: Pool) -> No
     assert lent_out[0] is pool and not lender._twins[pool]
     assert all(twin is not None and twin.target.queries > 0 for twin in lent_out)
     assert all(twin is not None and twin.costs.steps is pool.costs.steps for twin in lent_out)
-
-
-def test_the_warm_up_tells_evaluations_that_have_to_read_a_text_from_others(pool: Pool) -> None:
-    warm_up(pool)
-    evaluation, most = pool.costs.evaluation, min(UNREAD, pool.target.window // 2)
-    assert most > 20 and evaluation.weight > 2
-    assert evaluation.x > 0.8 * most and evaluation.xx > 0.6 * most**2, "one of so many tokens, beside those of a few"
-
-
-def test_the_warm_up_verifies_drafts_of_all_lengths(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So what long ones cost does not hang on the first that a visitor's text calls for."""
-    scored, score = set[int](), pool.target.score
-    monkeypatch.setattr(pool, "draft_length", 12)
-    monkeypatch.setattr(pool.target, "score", lambda draft: [scored.add(len(draft)), score(draft)][1])
-    warm_up(pool)
-    assert scored == set(range(13)) and pool.costs.verify.x / pool.costs.verify.weight > 3.0
 
 
 def test_twins_go_with_their_pool(pool_card: Path) -> None:

@@ -1,0 +1,32 @@
+"""What a warm-up leaves behind."""
+
+import pytest
+
+import multidraft as md
+from drafters.pool import Pool
+from multidraft.engine.warming import UNREAD, warm_up
+from tests import tiny
+
+
+def test_the_warm_up_tells_evaluations_that_have_to_read_a_text_from_others(pool: Pool) -> None:
+    warm_up(pool)
+    evaluation, most = pool.costs.evaluation, min(UNREAD, pool.target.window // 2)
+    assert most > 20 and evaluation.weight > 2
+    assert evaluation.x > 0.8 * most and evaluation.xx > 0.6 * most**2, "one of so many tokens, beside those of a few"
+
+
+def test_the_warm_up_verifies_drafts_of_all_lengths(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So what long ones cost does not hang on the first that a visitor's text calls for."""
+    scored, score = set[int](), pool.target.score
+    monkeypatch.setattr(pool, "draft_length", 12)
+    monkeypatch.setattr(pool.target, "score", lambda draft: [scored.add(len(draft)), score(draft)][1])
+    warm_up(pool)
+    assert scored == set(range(13)) and pool.costs.verify.x / pool.costs.verify.weight > 3.0
+
+
+def test_a_warm_up_changes_no_output(pool: Pool, pool_card) -> None:
+    (prompt,), params = tiny.texts(1, 20, 3), md.SamplingParams(12, temperature=1.0)
+    warm_up(pool)
+    cold = md.generate(md.load_pool(pool_card), prompt, "normal-hedge", params, 5)
+    warm = md.generate(pool, prompt, "normal-hedge", params, 5)
+    assert warm.token_ids == cold.token_ids and [r.drafter for r in warm.rounds] == [r.drafter for r in cold.rounds]
