@@ -21,7 +21,7 @@ from multidraft.policies import (
     start_of,
     with_start,
 )
-from multidraft.policies.specs import stand_ins
+from multidraft.policies.specs import stand_ins, starts_of
 from multidraft.policies.ucb import UCB
 from tests.multidraft.policies.test_ucb import play
 
@@ -250,6 +250,11 @@ def test_a_new_policy_is_one_decorated_class():
 )
 def test_any_policy_can_be_given_a_start(spec, cold, router):
     assert (with_start(spec, "cold"), with_start(spec, "router")) == (cold, router)
+
+
+def test_specs_by_their_start_without_those_that_take_none():
+    specs = ["ucb", "fixed:math", "normal-hedge", "ucb:start=router", "autoregressive", "no-such-policy"]
+    assert starts_of(specs) == {"cold": ["ucb"], "traffic": ["normal-hedge"], "router": ["ucb:start=router"]}
 
 
 def test_what_a_query_begins_with():
