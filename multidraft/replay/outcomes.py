@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drafters.errors import UserError
+from drafters.errors import PolicyError, UserError
 from multidraft.policies import POLICIES, parse_spec, settings_of
 from multidraft.policies.specs import read_spec
 from multidraft.replay.recorded import Recorded, Route
@@ -132,6 +132,8 @@ def sweep(
     whole = is_whole(spec, setting)
     for value in values:
         length = int(value) if setting == DRAFT_LENGTH else None
+        if length is not None and length < 1:
+            raise PolicyError(f"draft length must be at least 1; got {length}")
         varied = spec if length else with_setting(spec, setting, value, whole=whole)
         for text in recorded:
             yield value, text.replay(varied, route, length)

@@ -120,11 +120,14 @@ def replay(
 
     Raises:
         PolicyError: an unknown policy, one that learns from block divergence or soft acceptance, or misbehaves.
-        ValueError: a table that is no ``(drafters, positions)`` array of counts, or of other drafters than are named.
+        ValueError: a table that is no ``(drafters, positions)`` array of counts, or of other drafters than are named;
+            or a draft length below 0.
     """
     text = _Text(table, costs)
     count, end = text.accepted.shape
     longest = int(text.accepted.max(initial=1)) if draft_length is None else draft_length
+    if longest < 0:  # it would never come to the end
+        raise ValueError(f"draft_length must be at least 0, got {longest}")
     names = drafters or [f"arm{i}" for i in range(count)]
     if len(names) != count:
         raise ValueError(f"the table has {count} drafters, but {len(names)} are named")

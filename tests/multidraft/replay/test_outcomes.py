@@ -139,6 +139,9 @@ def test_a_sweep_replays_every_text_at_every_value() -> None:
     assert swept[2.0].arms == TEXT.replay("ucb:reward=be,beta=2").arms
     with pytest.raises(PolicyError, match="beta must be"):
         list(sweep([TEXT], "ucb:reward=be", "beta", [-1.0]))
+    for length in (-1, 0):
+        with pytest.raises(PolicyError, match="draft length must be at least 1"):
+            list(sweep([TEXT], "fixed:good", DRAFT_LENGTH, [length]))
 
 
 def test_a_shorter_draft_length_is_not_stretched_to_the_asked_one() -> None:

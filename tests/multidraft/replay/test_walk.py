@@ -144,6 +144,11 @@ def test_as_many_drafters_are_named_as_the_table_has():
         replay(np.ones((2, 5), dtype=int), "ucb:reward=be", drafters=["near"])
 
 
+def test_a_draft_is_not_shorter_than_nothing():
+    with pytest.raises(ValueError, match="draft_length must be at least 0, got -1"):
+        replay(np.ones((2, 5), dtype=int), "ucb:reward=be", draft_length=-1)
+
+
 def test_the_oracle_is_the_best_single_drafter_and_never_live(pool, tables):
     for prompt in PROMPTS:
         *_, table = played_and_replayed(pool, prompt, "fixed:near", GREEDY, tables=tables)
