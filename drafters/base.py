@@ -104,6 +104,7 @@ class Drafter(ABC):
     Attributes:
         group: evaluates this drafter together with others, if any.
         stored_bytes: bytes of the weights that it drafts with, where they are quantised.
+        outputs: how many tokens its model can draft, those of its token map alone if it has one; 0 where none computes.
         digest: of the weights or files it was made from, where its entry in the card does not say all.
         learns: whether :meth:`learn` wants the target's probabilities.
         version: of what it has learnt, as the present query drafts with it; empty where queries do not change it.
@@ -113,6 +114,7 @@ class Drafter(ABC):
     kind: str
     parameter_count: int = 0
     stored_bytes: int | None = None
+    outputs: int = 0
     group: DrafterGroup | None = None
     digest: str = ""
     learns: bool = False

@@ -327,5 +327,5 @@ class EagleEntry(TreeEntry, ModelEntry):
         head, digest, stored = context.shared[self.shared_weights]
         vocab_size = context.target.vocab_size
         drafter = EagleDrafter(self.name, head, context.target, vocab_size, self.nodes, self.branches, self.confidence)
-        drafter.digest, drafter.stored_bytes = digest, stored
+        drafter.digest, drafter.stored_bytes, drafter.outputs = digest, stored, head.vocab_size
         return drafter

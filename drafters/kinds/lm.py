@@ -34,7 +34,7 @@ from drafters.models.decoder import Decoder, Group, cached_positions, decoder_fo
 from drafters.models.drafting import DraftOptions, aligned
 from drafters.models.int8 import int8_bytes, packed_bytes, products_of
 from drafters.models.teacher_forcing import Judged, follow, judge
-from drafters.models.token_map import confine
+from drafters.models.token_map import confine, outputs_of
 from drafters.models.window import Window
 from drafters.retrieval.datastore import tokenizer_fingerprint
 from drafters.sampling import SamplingParams, likeliest
@@ -286,8 +286,9 @@ class LMEntry(ModelEntry):
         confidences = {entry.name: entry.confidence for entry in entries}
         quantised = [name for name, on_onnx in int8.items() if on_onnx]
         digests = {name: digest_of(model.state_dict()) for name, model in models.items()}  # before any are stacked
+        outputs = {name: outputs_of(model) for name, model in models.items()}
         for drafter in make_lm_drafters(models, context.target.vocab_size, windows, confidences, quantised):
-            drafter.digest = digests[drafter.name]
+            drafter.digest, drafter.outputs = digests[drafter.name], outputs[drafter.name]
             drafters[drafter.name] = drafter
         for entry in entries:
             if entry.name in models:

@@ -309,6 +309,8 @@ def pool_html(pool: Pool, hardware: str, version: str) -> Markup:
         honest = f"to {quantization}: outputs are exactly this quantised target's; those of the full weights may differ"
         facts.insert(1, ("Quantised", honest))
     kinds = arm_classes(pool.drafter_names)
+    told = f"How many tokens it can draft; the target has {pool.target.vocab_size:,}"
+    vocabulary = markup.tip("Draft vocabulary, tokens", told)
     lines = [
         {
             "Drafter": token(kinds[arm], drafter.name),
@@ -316,11 +318,12 @@ def pool_html(pool: Pool, hardware: str, version: str) -> Markup:
             "Kind": f"{kind.title}: {kind.description}" if (kind := KINDS.get(drafter.kind)) else drafter.kind,
             "Parameters": _count(drafter.parameter_count) if drafter.parameter_count else "none",
             "Weights": _weights(pool, arm) if drafter.parameter_count else UNKNOWN,
+            vocabulary: number(drafter.outputs or None, 0),
             "Draft latency, ms per token": _milliseconds(costs.steps[arm].proportional) or UNKNOWN,
         }
         for arm, drafter in enumerate(pool.drafters)
     ]
-    return _template.loaded(pool, facts, markup.table_of(lines, figures=3, label="Drafters"))
+    return _template.loaded(pool, facts, markup.table_of(lines, figures=4, kind="md-drafters", label="Drafters"))
 
 
 def _milliseconds(seconds: float) -> str:

@@ -119,6 +119,13 @@ def test_the_tab_says_whose_weights_a_drafter_uses(kinds_card: Path) -> None:
     assert html.count("Latencies are averages of the last rounds on this server") == 1
 
 
+def test_the_tab_says_how_many_tokens_a_drafter_can_draft() -> None:
+    html = pool_html(pool := load_pool("pocket"), "a CPU", "1.0")
+    tokens = [drafter.outputs for drafter in pool.drafters]
+    assert 0 < tokens[0] < pool.target.vocab_size and tokens[-1] == 0
+    assert all(f">{count:,}<" in html for count in tokens[:-1])
+
+
 def test_the_tab_loads_known_pools_only_and_only_where_it_may(
     own_bench: Workbench, other_card: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
