@@ -49,6 +49,7 @@ def test_a_follow_up_continues_the_conversation_until_it_is_begun_anew(talk: tup
     say(page, "f" * 40)
     expect(page.locator("#status [role=alert]")).to_contain_text("Begin a new conversation")
     expect(page.locator("#prompt textarea")).to_have_value("f" * 40)
+    expect(page.locator("#output .md-token")).not_to_have_count(0)  # the last answer is still there
     page.locator("#new-conversation").click()
     expect(said).to_have_count(0)
     say(page, "de")

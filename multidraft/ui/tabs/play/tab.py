@@ -210,14 +210,7 @@ class Play(controls.PromptTab):
             job = self.workbench.submit(request)
         except UserError as error:
             hint = " Begin a new conversation." if turns and isinstance(error, ContextWindowError) else ""
-            yield {
-                **self._blank(),
-                self.status: refused_html(error, hint),
-                self.tiles: view.tiles_html(),
-                self.output: "",
-                self.legend: tokens.legend_html(self.drafters, {}),
-                **self.buttons.live(running=False),
-            }
+            yield {self.status: refused_html(error, hint), **self.buttons.live(running=False)}
             return
         try:
             yield from self._watch(job)
