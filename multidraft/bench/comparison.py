@@ -145,12 +145,10 @@ class Comparison:
         ]
         if not all(timed):
             which = "the first" if not timed[0] else "the second"
-            raise UserError(
-                f"{which} experiment has no finished run that was timed alone, so there is nothing to compare"
-            )
+            raise UserError(f"{which} result has no finished run that was timed alone, so there is nothing to compare")
         common = {row.prompt for row in timed[0]} & {row.prompt for row in timed[1]}
         if not common:
-            raise UserError("the two experiments have no prompt in common; run the same suite in both")
+            raise UserError("the two results have no prompt in common; run the same suite in both")
         a, b = ([row for row in rows if row.prompt in common] for rows in timed)
         in_a, in_b = (grouped([row for row in rows if row.policy != BASELINE], "policy") for rows in (a, b))
         specs = [(spec, spec) for spec in in_a if spec in in_b]

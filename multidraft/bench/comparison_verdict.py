@@ -129,7 +129,7 @@ def _policies(pairs: Sequence[Paired]) -> str:
 
 def by_clock(found: Comparison) -> str:
     """A sentence on two measures of the table."""
-    said = "By the clock: speeds themselves, not divided by those of each experiment's own autoregressive decoding"
+    said = "By the clock: speeds themselves, not divided by those of each result's own autoregressive decoding"
     if found.pairs[0].relative:
         return f"{said}. The verdict is on the speed-up, since a faster machine is faster without drafters, too."
     return f"{said}. The verdict is on them, since some run has no speed-up."

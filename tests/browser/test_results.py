@@ -22,7 +22,7 @@ def test_two_experiments_are_found_and_compared_and_the_result_has_its_own_page(
     page.goto(f"{address}?tab=results&words=compared")
     for batch in ("apart", "later"):
         page.locator(f"[data-experiment={batch}]").check()
-    said = "The two experiments have no prompt in common; run the same suite in both."
+    said = "The two results have no prompt in common; run the same suite in both."
     expect(page.locator(".md-compare [role=status]")).to_have_text(said)
     expect(page.locator(".md-link-button")).to_have_attribute("aria-disabled", "true")
     page.locator("[data-experiment=apart]").uncheck()
@@ -37,7 +37,7 @@ def test_two_experiments_are_found_and_compared_and_the_result_has_its_own_page(
     expect(page.locator("[data-experiment=later]")).to_be_checked()  # still, whatever page was seen meanwhile
     expect(page.locator(".md-link-button")).not_to_have_attribute("aria-disabled", "true")
     page.locator("#sought-words input, #sought-words textarea").fill("nowhere")  # as by a paste: no key is pressed
-    expect(page.locator("#experiments-list")).to_contain_text("No experiment fits")
+    expect(page.locator("#experiments-list")).to_contain_text("No result fits")
     page.locator("#sought-words input, #sought-words textarea").fill("compared")
     page.get_by_role("link", name="Benchmark: compared").first.click()
     expect(page.locator("figure svg")).to_contain_text("compared")

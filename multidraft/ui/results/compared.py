@@ -48,7 +48,7 @@ def comparison_result(path: Path, first: str, second: str, example: Path | None 
     if a is None or b is None:
         return None
     if first == second:
-        raise UserError("an experiment cannot be compared with itself; choose another one")
+        raise UserError("a result cannot be compared with itself; choose another one")
     values = [experiments.figures(place, id) for place, id in zip(paths, (first, second), strict=True)]
     sides = [[Row.recorded(run) for run in side] for side in values]
     prompts = {run["prompt_hash"]: run["prompt"] for run in values[0]}

@@ -174,8 +174,8 @@ def test_too_few_prompts_are_no_verdict() -> None:
 @pytest.mark.parametrize(
     ("second", "words"),
     [
-        ([], "the second experiment has no finished run"),
-        (rows({"ucb": 1.0}, streams=4, tokens_per_second=None), "the second experiment has no finished run"),
+        ([], "the second result has no finished run"),
+        (rows({"ucb": 1.0}, streams=4, tokens_per_second=None), "the second result has no finished run"),
         ([Row(**{**vars(row), "prompt": row.prompt + 100}) for row in rows({"ucb": 1.0})], "no prompt in common"),
         (rows({"autoregressive": 1.0}), "no policy ran"),
     ],

@@ -23,7 +23,7 @@ function chooseTwo(element, trigger) {
       said.textContent = "B, the newer one, is compared with A, the older one.";
       ask(link, said, link.href);
     } else {
-      refuse(link, said, chosen.length ? "Choose another one." : "Choose two experiments.");
+      refuse(link, said, chosen.length ? "Choose another one." : "Choose two results.");
     }
   }
 

@@ -160,7 +160,7 @@ class Experiments:
         except StorageError as error:
             total, pages, found, own, table = 0, 1, [], True, problem_html(error)
         first = page * view.PAGE + 1
-        said = f"Experiments {first}–{first + len(found) - 1} of {total:,}."
+        said = f"Results {first}–{first + len(found) - 1} of {total:,}."
         if own and self.example:
             said += " Recorded examples are under Kind."
         line = caption_html(said) if found else ""

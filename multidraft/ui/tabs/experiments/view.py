@@ -25,17 +25,17 @@ MOST_LISTED = 4
 template = markup.macros("tabs/experiments/view.html")
 
 EMPTY = markup.empty_html(
-    "No experiments yet.", "Every race and batch is listed here, and so is what bench --db writes into this history."
+    "No results yet.", "Every race and batch is listed here, and so is what bench --db writes into this history."
 )
 EXAMPLES = markup.message_html(
     "idle",
     "Recorded examples: benchmarks measured beforehand, which are not part of this server's history.",
 )
-NOTHING_FITS = markup.empty_html("No experiment fits.", "Clear the search, or choose another kind or version.")
+NOTHING_FITS = markup.empty_html("No result fits.", "Clear the search, or choose another kind or version.")
 
 COLUMNS = (
-    markup.tip("A, B", "Choose two to compare"),
-    "Experiment",
+    markup.tip("Compare", "Choose two"),
+    "Result",
     markup.tip(
         "Request speed-up",
         "Of whole requests over autoregressive decoding, with its 95 % interval: of the fastest policy, or of the "
@@ -55,7 +55,7 @@ def list_html(
     """One experiment a line (``experiments.listed``), each with a link to its page, or how far it is."""
     done = {job.id: f"{job.runs_done:,} of {count(job.total, 'run')}" for job in running}
     rows = [_cells(path, one, may_note, done.get(one["id"])) for one in found]
-    table = markup.table_html(COLUMNS, rows, figures=1, kind="md-experiments", label="Experiments")
+    table = markup.table_html(COLUMNS, rows, figures=1, kind="md-experiments", label="Results")
     return template.compare() + table
 
 

@@ -34,7 +34,7 @@ def filled(store: Store) -> Store:
 
 def test_an_empty_history_says_what_comes_here(store: Store) -> None:
     tab = build(store)
-    assert "No experiments yet" in tab.show(0, "", "", "", "newest")[tab.list]
+    assert "No results yet" in tab.show(0, "", "", "", "newest")[tab.list]
 
 
 def test_experiments_are_listed_with_their_figures_and_pages(filled: Store) -> None:
@@ -43,7 +43,7 @@ def test_experiments_are_listed_with_their_figures_and_pages(filled: Store) -> N
     shown = tab.show(0, "", "", "", "suite")
     table = shown[tab.list]
     assert 'href="result/batch/one"' in table and 'href="result/race/two"' in table and "<i>" not in table
-    assert "1.88× (1.88–1.88)" in table and "Experiments 1–2 of 2" in shown[tab.range]
+    assert "1.88× (1.88–1.88)" in table and "Results 1–2 of 2" in shown[tab.range]
     assert shown[tab.newer].interactive is shown[tab.older].interactive is False
 
 
@@ -62,7 +62,7 @@ def test_only_what_is_sought_is_listed(filled: Store, sought: tuple[str, str, st
     tab = build(filled)
     table = tab.show(0, *sought, "newest")[tab.list]
     assert {id for id in ("one", "two") if f'data-experiment="{id}"' in table} == found
-    assert found or "No experiment fits" in table
+    assert found or "No result fits" in table
 
 
 def test_the_address_says_what_is_sought_and_nonsense_in_it_is_passed_over(filled: Store) -> None:
