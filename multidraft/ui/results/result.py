@@ -101,7 +101,7 @@ def run_result(path: Path, id: int, fits: Fits = unjudged) -> Result | None:
     figures = [
         (rounds, "tokens per round"),
         (said, "decode speed-up"),
-        (markup.speedup_text(run.request_speedup, off), "whole request"),
+        (markup.speedup_text(run.request_speedup, off), "request speed-up"),
         (percent(g.acceptance_rate if any(r.drafted for r in g.rounds) else None), "acceptance rate"),
     ]
     subtitle = odd.below_title(warning, short(g.prompt))
@@ -252,8 +252,8 @@ def _tasks(rows: Sequence[Row]) -> Markup:
 def _line(titles: Mapping[str, str], line: Mapping[str, Any]) -> dict[str, str]:
     return {
         "Policy": titles[line["policy"]],
-        "Decode speed-up": times(ratio_of(line, "speedup")),
-        "Whole request": times(ratio_of(line, "request_speedup")),
+        "Decode speed-up": markup.ratio_html(times(ratio_of(line, "speedup"))),
+        "Request speed-up": markup.ratio_html(times(ratio_of(line, "request_speedup"))),
         "Tokens per round": number(line["mean_accepted_tokens"], 2),
         "Tokens/s": number(line["tokens_per_second"], 0),
         "Regret, rounds/prompt": _regret(line),
@@ -266,7 +266,7 @@ def _regret(line: Mapping[str, Any]) -> str:
     value, low, high = (line[f"regret_rounds{end}"] for end in ("", "_low", "_high"))
     if value is None or value != value:
         return markup.UNKNOWN
-    return f"{value:.1f}" + (f" ({low:.1f} to {high:.1f})" if low is not None and low == low else "")
+    return markup.stacked(f"{value:.1f}", f"{low:.1f} to {high:.1f}" if low is not None and low == low else "")
 
 
 def _bars(

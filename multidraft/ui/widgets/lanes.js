@@ -14,7 +14,7 @@ const FIGURES = [
   ["rate", "Tokens/s", "Emitted tokens per second of decoding, up to the last round shown"],
   ["speedup", "Decode speed-up", "Tokens per second of the whole answer over those of autoregressive decoding; known at " +
     "the finish, with how far it may be off (95 %). Answers of a few tokens are too short for one"],
-  ["request_speedup", "Whole request", "Speed-up of the whole request: prefill, routing and the first decision included"],
+  ["request_speedup", "Request speed-up", "Speed-up of the whole request: prefill, routing and the first decision included"],
   ["prefill", "Prefill, not clocked", "Time before the first round; the replay and its clock begin after it"],
 ];
 

@@ -6,6 +6,7 @@ All text is escaped on its way into a template, unless it is :class:`markupsafe.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -121,9 +122,11 @@ def table_of(lines: Sequence[Mapping[str, Any]], **settings: Any) -> Markup:
     return table_html(columns, [line.values() for line in lines], **settings)
 
 
-def ratio_html(cell: str) -> Markup | str:
-    """A ratio as of ``bench.verdict.times``, its interval below it; other cells as they are."""
-    return stacked(*cell.split(" ", 1)) if "× (" in cell else cell
+def ratio_html(cell: str, starred: bool = False) -> Markup | str:
+    """A ratio as of ``Ratio.text``, perhaps marked as the best, and below it its interval; other cells as they are."""
+    found = re.fullmatch(r"(.*×|faster|slower):? \(?(.*?)\)?", cell)
+    value, interval = found.groups() if found else (cell, "")
+    return stacked(best(value) if starred else value, interval)
 
 
 def times(speedup: float | None, tokens: float | None, uncertainty: float | None = None) -> str:

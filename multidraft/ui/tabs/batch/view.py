@@ -20,8 +20,8 @@ from multidraft.service.batch import BatchJob
 from multidraft.ui.tabs.batch.kept import KeptBatch
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.controls import known_tasks
-from multidraft.ui.widgets.markup import UNKNOWN, count, macros, message_html, number, progress_html, times
-from storage.figures import FEWEST_TO_TELL, Ratio
+from multidraft.ui.widgets.markup import count, macros, message_html, number, progress_html, times
+from storage.figures import FEWEST_TO_TELL
 from storage.records import status_title
 
 ALL_TASKS, ALL_PROMPTS = "all tasks", "all prompts"
@@ -270,17 +270,8 @@ def _cells(found: Mapping[str, Mapping[str, Any]], policies: Sequence[str], best
     cells = []
     for policy in policies:
         ratio = summary.ratio_of(found.get(policy, {}), "speedup")
-        value, interval = _parts(ratio) if ratio else (UNKNOWN, "")
-        cells.append(markup.stacked(markup.best(value) if policy == best else value, interval))
+        cells.append(markup.ratio_html(verdict.times(ratio), policy == best))
     return cells
-
-
-def _parts(ratio: Ratio) -> tuple[str, str]:
-    """A ratio, and its interval to stand below it; the interval alone where it is too noisy."""
-    if ratio.too_noisy:
-        return ratio.text("×"), ""
-    value, _, interval = ratio.text("×").partition(" ")
-    return value, interval.strip("()")
 
 
 def detail_html(run: BatchJob | KeptBatch, item: int) -> Markup:
@@ -297,7 +288,7 @@ def _card_html(run: BatchJob | KeptBatch, index: int, row: Row) -> Markup:
         (count(row.tokens, "token"), ""),
         (number(row.mean_accepted_tokens, 2), MAT),
         (number(row.tokens_per_second, 1), "tokens/s"),
-        (times(row.speedup, row.tokens if row.finished else None, row.speedup_uncertainty), "speed-up"),
+        (times(row.speedup, row.tokens if row.finished else None, row.speedup_uncertainty), "decode speed-up"),
     )
     output = tokens.OUTPUT_START + tokens.rounds_html(run.rounds(index), run.drafters) + Markup("</div>")
     return _template.card(policy_title(row.policy), _ended(row), facts, row.error, output)

@@ -32,7 +32,7 @@ class PromptBox:
                 scale=1,
                 elem_id="beginning-prompt",
             )
-            ask = gr.Button("Tell", size="md", scale=0, min_width=110, elem_id="beginning-ask")
+            ask = gr.Button("Predict", size="md", scale=0, min_width=110, elem_id="beginning-ask")
         said = gr.HTML("", js_on_load=None, elem_id="beginning")
         gr.on([ask.click, prompt.submit], self.answer, prompt, said, **HIDDEN)
 

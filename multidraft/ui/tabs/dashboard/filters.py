@@ -22,7 +22,7 @@ ALL = ""
 class Chosen:
     """What the controls hold, in their order; ``""``, ``None`` and empty lists restrict nothing.
 
-    ``length``, ``sampling`` and ``limit`` are draft length, temperature and most new tokens; in the address those names
+    ``length``, ``sampling`` and ``limit`` are draft length, temperature and max new tokens; in the address those names
     are the settings of *Play*.
     ``since`` and ``until`` are days, both inclusive, as ``2026-01-31``; ``card`` is the hash of the pool's card.
     ``unshared`` ranks policies over all their prompts, whether the others ran them or not.

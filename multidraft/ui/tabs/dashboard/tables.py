@@ -207,6 +207,7 @@ def _interval(line: Any, name: str, digits: int, unit: str = "", scale: float = 
     mean, low, high, runs, prompts = (getattr(line, f"{name}{part}") for part in parts)
     if pd.isna(mean):
         return UNKNOWN
-    around = "" if pd.isna(low) else f"{number(scale * low, digits)} – {number(scale * high, digits)}"
+    to = " to " if low < 0 else "–"
+    around = "" if pd.isna(low) else f"{number(scale * low, digits)}{to}{number(scale * high, digits)}"
     of = f"Over {count(runs, 'run')} of {count(int(prompts), 'prompt')}" + (f", {_INTERVAL}" if around else "")
     return template.interval(of, number(scale * mean, digits, unit), around)

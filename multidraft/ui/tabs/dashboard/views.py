@@ -43,7 +43,7 @@ _NAMES = {
     "baseline_kind": "Autoregressive baseline",
     "draft_length": "Draft length",
     "temperature": "Temperature",
-    "max_new_tokens": "Most new tokens",
+    "max_new_tokens": "Max new tokens",
 }
 _FIELDS = {
     "card_hash": "card",

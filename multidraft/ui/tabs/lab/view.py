@@ -25,12 +25,12 @@ from multidraft.ui.widgets.charts import NO_DRAFT, REFERENCE, base_figure, polic
 from multidraft.ui.widgets.markup import BEST_ARM, MAT, REGRET, UNKNOWN, count, number, percent, signed
 from multidraft.ui.widgets.theme import (
     TARGET_COLOUR,
-    TEXT,
     drafter_colour,
     drafter_pattern,
     drafter_places,
     policy_colour,
 )
+from multidraft.ui.widgets.verdict import titled
 from storage.figures import Ratio
 
 _template = markup.macros("tabs/lab/view.html")
@@ -85,9 +85,7 @@ def outcomes_html(experiment: Experiment) -> Markup:
     lines += [_outcome_line(experiment, spec, rival=False) for spec in references(experiment)]
     table = markup.table_of(lines, figures=8, kind="md-outcomes", label="What the policies would have done")
     starred = experiment.leader or experiment.fewest
-    said = (
-        f"{STAR}{'' if starred else ': none here'}. {REPLAYED} {unequal_starts(experiment.policies).replace('`', '')}"
-    )
+    said = f"{STAR}{'' if starred else ': none here'}. {REPLAYED} {titled(unequal_starts(experiment.policies))}"
     return markup.caption_html(said.strip()) + table
 
 
@@ -98,7 +96,7 @@ def references(experiment: Experiment) -> list[str]:
 
 def _outcome_line(experiment: Experiment, spec: str, *, rival: bool) -> dict[str, Any]:
     o, (decode, request) = experiment.outcome(spec), experiment.speedups(spec)
-    rate, about = o.tokens_per_second, "≈ " if estimated(spec) else ""
+    rate, about = o.tokens_per_second, "≈\u00a0" if estimated(spec) else ""
     mat = about + number(o.mean_accepted_tokens, 2)
     fewest, fastest = (rival and spec == best for best in (experiment.fewest, experiment.leader))
 
@@ -127,11 +125,7 @@ def _measured(experiment: Experiment, spec: str) -> str:
 
 def _interval(ratio: Ratio | None, about: str, *, best: bool = False) -> str:
     """A speed-up, marked if it is the best, and below it its interval."""
-    if ratio is None:
-        return UNKNOWN
-    around = "" if ratio.interval is None else " – ".join(number(end, 2) for end in ratio.interval)
-    value = about + number(ratio.value, 2, "×")
-    return markup.stacked(markup.best(value) if best else value, around)
+    return UNKNOWN if ratio is None else markup.ratio_html(about + ratio.text("×"), best)
 
 
 def regret_curves_figure(experiment: Experiment) -> go.Figure:
@@ -233,15 +227,15 @@ LEVEL = 1e-3
 def sweep_figure(
     sweep: Sweep, log: bool, name: str, axis: str, figure_of: Callable[[Outcome], float | None], more: bool
 ) -> go.Figure:
-    """One of ``SWEPT`` over the setting; the best points marked, the best fixed choice dotted."""
+    """One of ``SWEPT`` over the setting; the best points circled, the best fixed choice dotted."""
     figure = base_figure(name, sweep.setting, axis, height=300)
     values, figures = list(sweep.outcomes), [figure_of(o) or 0.0 for o in sweep.outcomes.values()]
     best = (max if more else min)(figures)
     top, *level = tops = [i for i, found in enumerate(figures) if isclose(found, best, rel_tol=LEVEL)]
-    label = f"{'highest' if more else 'lowest'}: {values[top]:g}"
-    label += f", level with {count(len(level), 'other')}" if level else ""
-    # The label beside it stays inside the chart.
-    side = "right" if top < len(values) / 3 else "left" if top >= len(values) * 2 / 3 else "center"
+    where = f"{'highest' if more else 'lowest'} at {values[top]:g}"
+    if level:
+        where = "level at all" if len(tops) == len(values) else f"{where} and {count(len(level), 'other')}"
+    figure.update_xaxes(title_text=f"{escape(sweep.setting)}<br>{where}")
     colour = policy_colour(sweep.policy)
     figure.add_scatter(
         x=values,
@@ -254,10 +248,7 @@ def sweep_figure(
     figure.add_scatter(
         x=[values[i] for i in tops],
         y=[figures[i] for i in tops],
-        mode="markers+text",
-        text=[label, *([""] * len(level))],
-        textposition=f"{'top' if more else 'bottom'} {side}",
-        textfont={"color": TEXT},
+        mode="markers",
         marker={"color": colour, "size": 15, "symbol": "circle-open"},
         cliponaxis=False,
         hoverinfo="skip",

@@ -134,7 +134,7 @@ def tiles_html(
             "Accepted tokens ÷ drafted tokens",
         ),
         (
-            "Speed-up",
+            "Decode speed-up",
             shown,
             "too short to say" if short else request,
             f"{_how(run)}: of decoding, and of the whole request, prefill and routing included. ± is the 95 % "
@@ -256,9 +256,9 @@ def _mean(baseline: Baseline) -> str:
 
 def conversation_html(turns: Sequence[Turn], prompt: str = "") -> Markup:
     """What was said so far: ``turns`` are prompts with their answers, ``prompt`` is one that is being answered."""
-    lines = [line for asked, answer in turns for line in (("You", asked), ("Answer", answer))]
+    lines = [line for asked, answer in turns for line in (("Prompt", asked), ("Answer", answer))]
     if prompt:
-        lines.append(("You", prompt))
+        lines.append(("Prompt", prompt))
     return _macros.conversation(lines) if lines else Markup()
 
 

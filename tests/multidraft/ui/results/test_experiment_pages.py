@@ -40,7 +40,7 @@ def test_a_page_tells_regret_and_what_queries_began_with(tmp_path: Path) -> None
                 store.add(replace(run, scores=Scores(regret_rounds=number - 2.0)))
     browser = opened(Results(tmp_path / "runs.db"))
     page = browser.get("/result/batch/a").text
-    assert ">Regret, rounds/prompt</th>" in page and re.search(r">0.5 \(-[\d.]+ to 2.\d\)</td>", page)
+    assert ">Regret, rounds/prompt</th>" in page and re.search(r">0.5<small>-[\d.]+ to 2.\d</small></td>", page)
     assert "rate-hedge from what past queries taught, else from the router&#39;s guess" in page and "ucb cold" in page
     data = browser.get("/result/batch/a.json").json()
     assert sorted(data["prompts"].values()) == [f"p{n}" for n in range(6)]
@@ -58,5 +58,6 @@ def test_intervals_of_tasks_take_some_prompts(tmp_path: Path) -> None:
     (rare,), (sums,) = (
         [line for line in table.split("<tr>") if f"<td>{task}</td>" in line] for task in ("rare", "sums")
     )
-    assert "–" in sums.split("Regret")[0] and re.search(r"× \([\d.]+–", sums) and "× (" not in rare
+    interval = r"×<small>[\d.]+–"
+    assert re.search(interval, sums) and not re.search(interval, rare)
     assert "for tasks with at least 6 prompts" in page

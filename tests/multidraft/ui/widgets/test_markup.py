@@ -83,3 +83,17 @@ def test_a_speed_up_comes_with_its_uncertainty_or_why_there_is_none() -> None:
     assert markup.times(1.85, 90) == markup.times(1.85, 90, None) == "1.85×"
     assert markup.times(1.0, 90, 0.0) == "1.00×"
     assert "fewer than" in markup.times(None, 3, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [
+        ("≈ 2.10× (1.80–2.40)", "≈ 2.10×<small>1.80–2.40</small>"),
+        ("2.10× ± 0.15", "2.10×<small>± 0.15</small>"),
+        ("faster: 2.11–6.02×", "faster<small>2.11–6.02×</small>"),
+        ("2.10×", "2.10×"),
+        ("too noisy", "too noisy"),
+    ],
+)
+def test_an_interval_stands_below_its_ratio(cell: str, shown: str) -> None:
+    assert markup.ratio_html(cell) == shown

@@ -33,7 +33,7 @@ def test_a_batch_of_an_earlier_server_is_there_whole(workbench: Workbench, tmp_p
     shown = after(tab.buttons.watch(id))
     assert "From the history: 4 of 4 runs finished" in shown[tab.status] and "suite mine" in shown[tab.status]
     assert shown[tab.rows].count("data-item") == 4, "what was refused as too long left no run"
-    assert all(shown[chart].visible for chart in tab.charts) and "<code title=" in shown[tab.verdict]
+    assert all(shown[chart].visible for chart in tab.charts) and "<span title=" in shown[tab.verdict]
     assert "UCB" in shown[tab.summary] and f"result/batch/{id}" in shown[tab.verdict]
     report = json.loads(Path(shown[tab.downloads[1]].value["path"]).read_text())
     assert report["batch"] == id and len(report["rows"]) == 4 and report["parameters"]["draft_length"] == 4

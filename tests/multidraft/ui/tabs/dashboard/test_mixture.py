@@ -42,7 +42,7 @@ def test_runs_with_other_settings_do_not_compare() -> None:
     frame = conditions({"runs": 5}, {"draft_length": "4", "temperature": "0.7", "runs": 4})
     html = mixture_html(frame)
     assert "Draft length:" in html and "12 (5 runs), 4 (4 runs)" in html and "0 (greedy) (5 runs)" in html
-    assert "Most new tokens" not in html and usual(frame)["length"] == "12"
+    assert "Max new tokens" not in html and usual(frame)["length"] == "12"
     assert usual_title(frame) == "Show only 5 runs: draft length 12, temperature 0 (greedy)"
 
 

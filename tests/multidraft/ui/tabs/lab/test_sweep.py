@@ -24,15 +24,17 @@ def swept(*rounds: int) -> Sweep:
 @pytest.mark.parametrize(
     ("rounds", "label", "marked"),
     [
-        ((40, 20, 50), "highest: 0.2", [5.0]),
-        ((20, 20, 50, 20), "highest: 0.1, level with 2 others", [5.0, 5.0, 5.0]),
+        ((40, 20, 50), "beta<br>highest at 0.2", [5.0]),
+        ((20, 20, 50, 20), "beta<br>highest at 0.1 and 2 others", [5.0, 5.0, 5.0]),
+        ((20, 20), "beta<br>level at all", [5.0, 5.0]),
     ],
 )
 def test_the_best_points_are_marked_and_ties_told(rounds: tuple[int, ...], label: str, marked: list[float]) -> None:
     name, axis, figure_of, more = SWEPT[0]
-    line, best, *_ = sweep_figure(swept(*rounds), False, name, axis, figure_of, more).data
+    figure = sweep_figure(swept(*rounds), False, name, axis, figure_of, more)
+    line, best, *_ = figure.data
     assert len(line.y) == len(rounds) and list(best.y) == marked
-    assert [text for text in best.text if text] == [label]
+    assert figure.layout.xaxis.title.text == label
 
 
 def test_the_address_has_the_sweep_and_nonsense_in_it_is_passed_over() -> None:

@@ -160,7 +160,7 @@ def test_tiles_show_the_figures() -> None:
 def test_a_few_tokens_have_no_speedup() -> None:
     """One round in 5 ms would make any policy a winner."""
     short = tiles(make_generation(status="stopped"))
-    assert '<dt>Speed-up</dt><dd>–</dd><dd class="md-unit">too short to say</dd>' in short
+    assert '<dt>Decode speed-up</dt><dd>–</dd><dd class="md-unit">too short to say</dd>' in short
     assert "<dd>300</dd>" in short
 
 
@@ -207,7 +207,7 @@ def test_a_speed_up_says_how_certain_it_is(timed, off: float, shown: str, hidden
     html = tiles(make_generation(status="stopped"), baseline=Baseline("answer", 6, 1 / 150, 0.0, 0.02))
     assert shown in html and hidden not in html.partition("</dl>")[0]
     assert f"Noise of the machine: ± {100 * off:.0f} % in the run, ± 2 % in the baseline." in html
-    assert html.index("Mean accepted tokens") < html.index("Speed-up")
+    assert html.index("Mean accepted tokens") < html.index("Decode speed-up")
 
 
 def test_the_longest_outcome_fits_the_room_kept_for_it(timed) -> None:
