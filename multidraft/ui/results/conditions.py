@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,12 @@ def settings_of(about: Mapping[str, Any]) -> str:
     if about["streams"] > 1:
         parts.append(f"{about['streams']} texts at once")
     return ", ".join(parts)
+
+
+def run_settings(run: Run) -> str:
+    """What one run was set to."""
+    settings = {**asdict(run.params), "seed": run.seed}
+    return ", ".join(f"{name.replace('_', ' ')} {str(value).removesuffix('.0')}" for name, value in settings.items())
 
 
 def foot_of(*made: Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ from multidraft.replay.advice import Advice
 from multidraft.service import odd
 from multidraft.service.odd import Fits, unjudged
 from multidraft.ui.results import drawing
-from multidraft.ui.results.conditions import experiment_facts, facts_of, foot_of, settings_of
+from multidraft.ui.results.conditions import experiment_facts, facts_of, foot_of, run_settings, settings_of
 from multidraft.ui.results.drawing import Bar
 from multidraft.ui.results.outputs import lossless, outputs_html, sameness
 from multidraft.ui.results.picture import Picture
@@ -105,7 +105,6 @@ def run_result(path: Path, id: int, fits: Fits = unjudged) -> Result | None:
         (percent(g.acceptance_rate if any(r.drafted for r in g.rounds) else None), "acceptance rate"),
     ]
     subtitle = odd.below_title(warning, short(g.prompt))
-    settings = ", ".join(f"{name} {value}" for name, value in {**asdict(run.params), "seed": run.seed}.items())
     return Result(
         place=f"run/{run.id}",
         title=title,
@@ -116,13 +115,13 @@ def run_result(path: Path, id: int, fits: Fits = unjudged) -> Result | None:
             *([[known]] if (known := lossless([run])) else []),
         ],
         body=outputs_html([run]) + tokens.rounds_table_html(g.rounds),
-        facts=[*facts_of(made), ("Settings", settings)],
+        facts=[*facts_of(made), ("Settings", run_settings(run))],
         figures=[_round(r) for r in values["rounds"]],
         data=values,
         app=f"tab=dashboard&run={run.id}",
         made=[made],
         warning=warning,
-        settings=[f"policy {g.policy}, {settings}"],
+        settings=[f"policy {g.policy}, {run_settings(run)}"],
     )
 
 

@@ -63,14 +63,14 @@ def _ranking(path: Path, filter: Filter) -> pd.DataFrame:
     return policies.summary[policies.summary["policy"].isin(policies.listed)]
 
 
-@chart("Speed-up (open: whole request)", FAST, _ranking, of="all", missing=NO_SPEEDUP)
+@chart("Speed-up by policy", FAST, _ranking, of="all", missing=NO_SPEEDUP)
 def ranking(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     """Decode speed-up of each policy with its 95 % interval, the fastest on top, and of the whole request; policies
     without a colour are grey."""
     rows = rows.dropna(subset=["speedup"])
     if rows.empty:
         return look.message_figure(NO_SPEEDUP)
-    figure = _by_policy("decode speed-up", rows["policy"])
+    figure = _by_policy("decode (filled) and request (open)", rows["policy"])
     figure.add_vline(x=1, **look.REFERENCE)
     for row in rows.itertuples():
         style = _style(str(row.policy), policies)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from markupsafe import Markup
 
 from multidraft.policies.titles import policy_title
 from multidraft.replay.regret import regret_by_round
+from multidraft.ui.results.conditions import run_settings
 from multidraft.ui.tabs.dashboard.filters import BASELINES, SOURCES
 from multidraft.ui.widgets import tokens
 from multidraft.ui.widgets.charts import POLICY_HEIGHT, REFERENCE, arms_chart, base_figure, plot, plot_of, weights_chart
@@ -50,7 +50,6 @@ def head_html(run: Run) -> Markup:
     drafted = any(r.drafted for r in g.rounds)
     certain = len(g.token_ids), run.speedup_uncertainty
     over = f"over autoregressive {BASELINES[run.baseline.kind]}" if run.baseline else "no baseline"
-    settings = {**asdict(run.params), "seed": run.seed}
     beside = f"not of one of up to {g.streams} texts at once" if g.streams > 1 else ""
     tiles = (
         ("Mean accepted tokens", number(g.mean_accepted_tokens, 2), "MAT; autoregressive: 1", MAT),
@@ -68,7 +67,7 @@ def head_html(run: Run) -> Markup:
         ("Pool", f"{made_on.pool}, card {made_on.card_hash or 'unknown'}"),
         ("Hardware", f"{made_on.hardware or 'unknown'}, {made_on.dtype or 'dtype unknown'}"),
         ("Version", made_on.version or "unknown"),
-        ("Settings", ", ".join(f"{name} {value}" for name, value in settings.items())),
+        ("Settings", run_settings(run)),
     )
     return _head(run, run.id if scores.acceptance is not None else None, tiles, facts)
 
