@@ -62,6 +62,10 @@ def test_a_file_with_a_bad_line(page: Page, tmp_path: Path) -> None:
     report = json.loads(Path(download.value.path()).read_text(encoding="utf-8"))
     assert len(report["rows"]) == 6 and report["problems"][0]["line"] == 2
 
+    page.set_viewport_size({"width": 390, "height": 844})
+    for table in ("#rows .md-rows", "#summary .md-matrix"):
+        assert page.locator(table).evaluate("table => table.scrollWidth <= table.clientWidth"), table
+
 
 def test_a_bundled_suite_can_be_stopped(page: Page) -> None:
     open_batch(page)

@@ -49,6 +49,7 @@ class SweepSection:
                 value="ucb:reward=be",
                 allow_custom_value=True,
                 label="Policy",
+                scale=2,
                 min_width=220,
                 elem_id="lab-sweep-policy",
             )

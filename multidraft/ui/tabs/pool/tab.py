@@ -315,7 +315,7 @@ def pool_html(pool: Pool, hardware: str, version: str) -> Markup:
         {
             "Drafter": token(kinds[arm], drafter.name),
             # What a program adds to a pool may be of no kind.
-            "Kind": f"{kind.title}: {kind.description}" if (kind := KINDS.get(drafter.kind)) else drafter.kind,
+            "Kind": _template.kind(kind) if (kind := KINDS.get(drafter.kind)) else drafter.kind,
             "Parameters": _count(drafter.parameter_count) if drafter.parameter_count else "none",
             "Weights": _weights(pool, arm) if drafter.parameter_count else UNKNOWN,
             vocabulary: number(drafter.outputs or None, 0),
@@ -323,7 +323,7 @@ def pool_html(pool: Pool, hardware: str, version: str) -> Markup:
         }
         for arm, drafter in enumerate(pool.drafters)
     ]
-    return _template.loaded(pool, facts, markup.table_of(lines, figures=4, kind="md-drafters", label="Drafters"))
+    return _template.loaded(pool, facts, markup.table_of(lines, figures=4, label="Drafters"))
 
 
 def _milliseconds(seconds: float) -> str:
