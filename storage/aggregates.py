@@ -21,7 +21,7 @@ import pandas as pd
 
 from storage.connection import open_reader, read_frame, read_rows
 from storage.figures import Ratio, ratio_of_totals
-from storage.filters import ALL, COMPARED, FINISHED, TIMED, Filter
+from storage.filters import ALL, CHOSEN, COMPARED, FINISHED, TIMED, Filter
 
 NO_TASK = "no task"
 """Stands for the task of runs that have none, where tasks are a chart's axis."""
@@ -31,22 +31,6 @@ SETTINGS = {"draft_length": int, "temperature": float, "max_new_tokens": int}
 
 CONDITIONS = ("pool", "card_hash", "hardware", "dtype", "version", "baseline_kind", *SETTINGS)
 """What runs must have in common for their speeds and speed-ups to be comparable."""
-
-FILTERS = {
-    "pools": "pool",
-    "policies": "policy",
-    "tasks": "task",
-    "hardware": "hardware",
-    "versions": "version",
-    "dtypes": "dtype",
-    "cards": "card_hash",
-    "baselines": "baseline_kind",
-    "sources": "source",
-    "draft_lengths": "draft_length",
-    "temperatures": "temperature",
-    "limits": "max_new_tokens",
-}
-"""What there is to filter by, and the columns."""
 
 _BASELINE = "output_tokens * baseline_seconds_per_token"
 
@@ -62,9 +46,9 @@ RATIOS = {
 
 
 def filters(path: str | Path) -> dict[str, list[str]]:
-    """What there is to filter by: the distinct values, as text, sorted, under the keys of ``FILTERS``."""
-    found = read_frame(path, f"SELECT {', '.join(FILTERS.values())} FROM run_counts")
-    return {key: sorted(found[column].dropna().unique(), key=SETTINGS.get(column)) for key, column in FILTERS.items()}
+    """What there is to filter by: of each column of ``CHOSEN`` the distinct values, as text, sorted."""
+    found = read_frame(path, f"SELECT {', '.join(CHOSEN)} FROM run_counts")
+    return {column: sorted(found[column].dropna().unique(), key=SETTINGS.get(column)) for column in CHOSEN}
 
 
 def conditions(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
@@ -223,7 +207,7 @@ def ratio_columns(name: str, above: Iterable[float], below: Iterable[float]) -> 
 
 def _kinds(connection: sqlite3.Connection, column: str, filter: Filter) -> list[Any]:
     """The distinct values, sorted, of the finished runs that the filter lets through, of whatever time and prompt."""
-    where, values = replace(filter, since=None, until=None, prompts=()).where(FINISHED)
+    where, values = replace(filter, since=None, until=None, prompt_hash=()).where(FINISHED)
     sql = f"SELECT DISTINCT {column} FROM run_counts {where} ORDER BY 1"
     return [value for (value,) in connection.execute(sql, values)]
 

@@ -121,13 +121,13 @@ def listed(path: str | Path, sought: Sought = Sought(), *, limit: int = 20, offs
 
 def experiment(path: str | Path, id: str) -> dict[str, Any] | None:
     """The one of an id, as :func:`listed` has it; ``None`` where the history holds no run of it."""
-    return next(iter(listed(path, Sought(Filter(experiments=(id,))), limit=1)), None)
+    return next(iter(listed(path, Sought(Filter(batch_id=(id,))), limit=1)), None)
 
 
 def in_history(path: str | Path, id: str) -> bool:
     """Whether the history can be read and holds a run of an experiment."""
     try:
-        return count(path, Sought(Filter(experiments=(id,)))) > 0
+        return count(path, Sought(Filter(batch_id=(id,)))) > 0
     except StorageError:
         return False
 
@@ -142,7 +142,7 @@ def figures(path: str | Path, of: str | Filter, *, texts: bool = True) -> list[d
     """The runs of an experiment, or of a filter, in the order in which they were made, at most ``MOST_RUNS``, without
     rounds: the columns that a table of figures takes (``bench.summary.Row.recorded``). Reading no ``texts`` is
     faster."""
-    where, values = (Filter(experiments=(of,)) if isinstance(of, str) else of).where()
+    where, values = (Filter(batch_id=(of,)) if isinstance(of, str) else of).where()
     written = ("error", "prompt", "text") if texts else ("NULL AS error", "'' AS prompt", "'' AS text")
     repeated = "coalesce(json_extract(prior, '$.repeated'), 0) AS repeated"
     columns = ["id", "created_at", "task", "policy", "status", *written, "prompt_hash", *FIGURES, repeated]

@@ -19,38 +19,42 @@ TIMED = "tokens_per_second IS NOT NULL"
 """SQL: runs whose rounds were taken alone: where a text was decoded beside others, its seconds measure no policy."""
 
 
+CHOSEN = (
+    *("pool", "policy", "task", "hardware", "version", "dtype", "card_hash", "baseline_kind", "source"),
+    *("draft_length", "temperature", "max_new_tokens"),
+)
+"""The columns that a history's values of are offered to choose from (``aggregates.filters``)."""
+
+
 @dataclass(frozen=True)
 class Filter:
-    """Which runs; what is left out restricts nothing.
+    """Which runs, by the columns of the history; what is left out restricts nothing, and of several values a run has
+    any.
 
     Attributes:
-        policies, tasks, sources: any of them.
         since: earliest ``created_at``: a date or time in UTC as ISO 8601 text.
         until: likewise the moment before which a run must have been created.
-        card: hash of the pool's card.
-        baseline: what speed-ups compare with (``run.BaselineKind``).
         draft_length, temperature, max_new_tokens: settings, as text.
-        prompts: any of these, by their ``prompt_hash``.
-        experiments: of these batches, races or benchmarks, by their ``batch_id``.
+        batch_id: of batches, races or benchmarks.
         shared: have policies compared on the prompts that all of them ran (``ranking.policy_summary`` alone).
     """
 
     pool: str | None = None
-    policies: tuple[str, ...] = ()
-    tasks: tuple[str, ...] = ()
+    policy: tuple[str, ...] = ()
+    task: tuple[str, ...] = ()
     hardware: str | None = None
-    sources: tuple[str, ...] = ()
+    source: tuple[str, ...] = ()
     since: str | None = None
     until: str | None = None
-    card: str | None = None
+    card_hash: str | None = None
     dtype: str | None = None
     version: str | None = None
-    baseline: str | None = None
+    baseline_kind: str | None = None
     draft_length: str | None = None
     temperature: str | None = None
     max_new_tokens: str | None = None
-    prompts: tuple[int, ...] = ()
-    experiments: tuple[str, ...] = ()
+    prompt_hash: tuple[int, ...] = ()
+    batch_id: tuple[str, ...] = ()
     shared: bool = False
 
     def where(self, *conditions: str, compared: Mapping[str, object] = MappingProxyType({})) -> tuple[str, list[Any]]:
@@ -61,32 +65,14 @@ class Filter:
             compared: further values by column and operator, such as ``"id >"``; ``None`` restricts nothing.
         """
         parts, values = list(conditions), list[Any]()
-        compared = {
-            **compared,
-            "pool =": self.pool,
-            "hardware =": self.hardware,
-            "card_hash =": self.card,
-            "dtype =": self.dtype,
-            "version =": self.version,
-            "baseline_kind =": self.baseline,
-            "draft_length =": self.draft_length,
-            "temperature =": self.temperature,
-            "max_new_tokens =": self.max_new_tokens,
-            "created_at >=": self.since,
-            "created_at <": self.until,
-        }
-        for comparison, value in compared.items():
+        bounds = {**compared, "created_at >=": self.since, "created_at <": self.until}
+        for comparison, value in bounds.items():
             if value is not None:
                 parts.append(f"{comparison} ?")
                 values.append(value)
-        among: dict[str, tuple[object, ...]] = {
-            "policy": self.policies,
-            "task": self.tasks,
-            "source": self.sources,
-            "prompt_hash": self.prompts,
-            "batch_id": self.experiments,
-        }
-        for column, choices in among.items():
+        for column in (*CHOSEN, "prompt_hash", "batch_id"):
+            wanted = getattr(self, column)
+            choices = wanted if isinstance(wanted, tuple) else () if wanted is None else (wanted,)
             if choices:
                 parts.append(f"{column} IN ({', '.join('?' * len(choices))})")
                 values.extend(choices)
@@ -95,7 +81,7 @@ class Filter:
     @property
     def by_run(self) -> bool:
         """Whether it asks for what the counts of runs do not tell: time, prompt or experiment."""
-        return self.since is not None or self.until is not None or bool(self.prompts or self.experiments)
+        return self.since is not None or self.until is not None or bool(self.prompt_hash or self.batch_id)
 
 
 def run_id(id: int) -> int:

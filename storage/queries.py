@@ -90,7 +90,7 @@ def ids_on(
 ) -> list[int]:
     """The ids of the newest runs on a pool and machine, oldest first; only those beyond ``after``, and none that was
     decoded beside others or by another engine; of some experiments alone if any are named."""
-    made_on = Filter(card=card_hash, hardware=hardware, dtype=dtype, experiments=tuple(experiments))
+    made_on = Filter(card_hash=card_hash, hardware=hardware, dtype=dtype, batch_id=tuple(experiments))
     where, values = made_on.where(TIMED, "source != 'vllm'", compared={"id >": after})
     return read_column(path, f"SELECT id FROM runs {where} ORDER BY id DESC LIMIT ?", [*values, newest])[::-1]
 
@@ -98,7 +98,7 @@ def ids_on(
 def seconds_per_run(path: str | Path, card_hash: str, hardware: str, dtype: str) -> float | None:
     """What a run of the newest batch or benchmark on a pool and machine took, by the times at which its runs ended, per
     token that it was allowed: the baseline, the scores and all that went on beside it included. ``None`` is unknown."""
-    made_on = Filter(card=card_hash, hardware=hardware, dtype=dtype, sources=("batch", "bench"))
+    made_on = Filter(card_hash=card_hash, hardware=hardware, dtype=dtype, source=("batch", "bench"))
     where, values = made_on.where("streams = 1", FINISHED)
     sql = f"""
         SELECT 86400 * (max(julianday(created_at)) - min(julianday(created_at))) / sum(max_new_tokens) * n / (n - 1)

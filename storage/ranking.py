@@ -44,7 +44,7 @@ def policy_summary(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
     by_prompt = read_frame(path, sql, values)
     of_policy = {str(policy): prompts for policy, prompts in by_prompt.groupby("policy")}
     ran = {policy: set(prompts["prompt_hash"]) for policy, prompts in of_policy.items()}
-    compared, common = shared_prompts(ran, strict=bool(filter.policies)) if filter.shared else (list(ran), None)
+    compared, common = shared_prompts(ran, strict=bool(filter.policy)) if filter.shared else (list(ran), None)
     taken = {
         policy: prompts if common is None else prompts[prompts["prompt_hash"].isin(common)]
         for policy, prompts in of_policy.items()

@@ -86,8 +86,8 @@ def ran_live(path: Path, texts: Sequence[Run], runs: Filter) -> list[Row]:
     settings: dict[str, Any] = {name: str(getattr(texts[0].params, name)) for name in SETTINGS}
     if not prompts:
         return []
-    alike = replace(runs, card=made_on.card_hash, hardware=made_on.hardware, dtype=made_on.dtype, **settings)
-    found = experiments.figures(path, replace(alike, prompts=tuple(sorted(prompts))), texts=False)
+    alike = replace(runs, card_hash=made_on.card_hash, hardware=made_on.hardware, dtype=made_on.dtype, **settings)
+    found = experiments.figures(path, replace(alike, prompt_hash=tuple(sorted(prompts))), texts=False)
     return [row for row in map(Row.recorded, found) if row.finished and row.speedup is not None]
 
 

@@ -31,12 +31,12 @@ def run(options: argparse.Namespace) -> int:
     """Write the file and print how many runs it has."""
     chosen = replace(
         chosen_runs(options),
-        policies=tuple(split_specs(options.policies)),
-        sources=split_tasks(options.sources),
+        policy=tuple(split_specs(options.policies)),
+        source=split_tasks(options.sources),
         hardware=options.hardware,
     )
     hardware = [options.hardware] if options.hardware else []
-    check_known(options.db, policy=chosen.policies, source=chosen.sources, hardware=hardware)
+    check_known(options.db, policy=chosen.policy, source=chosen.source, hardware=hardware)
     if not count(options.db, chosen):
         raise md.UserError(f"There is nothing to export: no run in {options.db} matches")
     try:

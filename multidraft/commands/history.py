@@ -9,7 +9,7 @@ from pathlib import Path
 
 import multidraft as md
 from multidraft.commands.options import split_tasks
-from storage.aggregates import FILTERS, filters
+from storage.aggregates import filters
 from storage.filters import Filter
 from storage.queries import count
 
@@ -35,12 +35,12 @@ def chosen_runs(options: argparse.Namespace) -> Filter:
     length = None if options.draft_length is None else str(options.draft_length)
     chosen = Filter(
         pool=pool,
-        tasks=split_tasks(options.tasks),
-        experiments=(options.batch,) if options.batch else (),
+        task=split_tasks(options.tasks),
+        batch_id=(options.batch,) if options.batch else (),
         draft_length=length,
     )
-    check_known(options.db, pool=[pool] if pool else [], task=chosen.tasks, draft_length=[length] if length else [])
-    if options.batch and not count(options.db, Filter(experiments=chosen.experiments)):
+    check_known(options.db, pool=[pool] if pool else [], task=chosen.task, draft_length=[length] if length else [])
+    if options.batch and not count(options.db, Filter(batch_id=chosen.batch_id)):
         raise md.UserError(f"no run in {options.db} is of the batch {options.batch!r}")
     return chosen
 
@@ -48,12 +48,12 @@ def chosen_runs(options: argparse.Namespace) -> Filter:
 def check_known(db: Path, **asked: Iterable[str]) -> None:
     """Refuse values that no run of a history has in a column; the message lists what there is."""
     known = filters(db)
-    for key, column in FILTERS.items():
-        for value in asked.get(column, ()):
-            if value not in known[key]:
-                there = ", ".join(known[key]) or "none"
-                name = column.replace("_", " ")
-                raise md.UserError(f"no run in {db} has the {name} {value!r}; {key.replace('_', ' ')} there: {there}")
+    for column, values in asked.items():
+        for value in values:
+            if value not in known[column]:
+                there, name = ", ".join(known[column]) or "none", column.replace("_", " ")
+                many = {"policy": "policies", "hardware": name}.get(column, f"{name}s")
+                raise md.UserError(f"no run in {db} has the {name} {value!r}; {many} there: {there}")
 
 
 def card_of(options: argparse.Namespace, pool: str) -> str | None:
@@ -66,7 +66,7 @@ def card_of(options: argparse.Namespace, pool: str) -> str | None:
 def _card_given(options: argparse.Namespace) -> str | None:
     """``--pool`` if that is the path of a card, not the name of a pool in the history."""
     pool: str | None = options.pool
-    if not pool or pool in filters(options.db)["pools"]:
+    if not pool or pool in filters(options.db)["pool"]:
         return None
     file = pool.partition(":without=")[0]  # as of ``drafters.card``
     is_path = os.path.exists(file) or os.path.dirname(file) or file.endswith((".yaml", ".yml"))

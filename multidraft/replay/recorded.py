@@ -229,7 +229,7 @@ def recorded_texts(path: Path, filter: TextFilter = ALL_TEXTS) -> list[Run]:
 
 def none_replayable(path: Path, batch: str) -> str:
     """Why no run of a batch, race or benchmark can be replayed, as a sentence; empty if some can, or there is none."""
-    runs = Filter(experiments=(batch,))
+    runs = Filter(batch_id=(batch,))
     if texts.size(path, TextFilter(runs, newest=1)).texts:
         return ""
     found = queries.listed(path, runs, limit=500)

@@ -304,7 +304,7 @@ class Verdicts:
         with self._lock:
             job = self._jobs.pop(key, None)
             if job is None or job.cancelled.is_set():
-                job = self.work.advise(TextFilter(Filter(experiments=(id,))), shared=True)
+                job = self.work.advise(TextFilter(Filter(batch_id=(id,))), shared=True)
             self._jobs[key] = job
             while len(self._jobs) > VERDICTS_KEPT:
                 del self._jobs[next(iter(self._jobs))]

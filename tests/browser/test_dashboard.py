@@ -80,13 +80,13 @@ def test_a_saved_picture_names_lines_that_the_page_names_beside_it(seen: Page) -
 
 def test_filters_restrict_what_is_shown_and_stay_in_the_address(page: Page) -> None:
     page.wait_for_function("location.search.includes('tab=dashboard')")  # the page has followed its address
-    page.locator("#filter-tasks input").click()
+    page.locator("#filter-task input").click()
     page.get_by_role("option", name="json", exact=True).click()
     page.keyboard.press("Escape")
     expect(page.locator("#matrix-chart .xtick text")).to_have_text(["json"])
     expect(page).to_have_url(re.compile(r"\?tab=dashboard&.*pool=.+&hardware=.+&task=json"))
     page.reload()
-    expect(page.locator("#filter-tasks")).to_contain_text("json")
+    expect(page.locator("#filter-task")).to_contain_text("json")
     expect(page.locator("#matrix-chart .xtick text")).to_have_text(["json"])
 
 
@@ -129,8 +129,8 @@ def test_what_the_filters_do_not_take_is_said(page: Page) -> None:
 @pytest.mark.long
 def test_values_of_folded_filters_can_be_read(page: Page) -> None:
     page.locator("#more-filters > button").click()
-    for value in ("version", "baseline"):
-        field = page.locator(f"#filter-{value} input")
+    for column, value in (("version", "version"), ("baseline_kind", "baseline")):
+        field = page.locator(f"#filter-{column} input")
         field.click()
         page.get_by_role("option").nth(1).click()
         expect(page.locator("#more-filters > button")).to_contain_text(value)
@@ -220,10 +220,10 @@ def test_the_last_of_two_quick_choices_is_shown(page: Page) -> None:
     page.route("**/queue/join*", lambda route: asked.append(route) if holding else route.continue_())
     page.locator("#filter-version input").click()
     page.get_by_role("option").nth(1).click()
-    page.locator("#filter-sources input").click()
+    page.locator("#filter-source input").click()
     page.get_by_role("option", name="Play", exact=True).click()
     page.keyboard.press("Escape")
-    page.locator("#filter-tasks input").click()
+    page.locator("#filter-task input").click()
     page.get_by_role("option", name="json", exact=True).click()
     page.keyboard.press("Escape")
     assert asked
@@ -232,7 +232,7 @@ def test_the_last_of_two_quick_choices_is_shown(page: Page) -> None:
         route.continue_()
     expect(page).to_have_url(re.compile("task=json&.*source=play"))
     expect(page.locator("#matrix-chart .xtick text")).to_have_text(["json"])
-    expect(page.locator("#filter-tasks")).to_contain_text("json")
+    expect(page.locator("#filter-task")).to_contain_text("json")
 
 
 def test_an_export_under_way_is_told(seen: Page) -> None:

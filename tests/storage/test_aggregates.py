@@ -40,16 +40,16 @@ TABLES: list[Callable[..., pd.DataFrame]] = [
 
 def test_filters(filled: Path) -> None:
     assert aggregates.filters(filled) == {
-        "pools": ["large", "pocket"],
-        "policies": ["hedge", "ucb"],
-        "tasks": ["code", "math"],
+        "pool": ["large", "pocket"],
+        "policy": ["hedge", "ucb"],
+        "task": ["code", "math"],
         "hardware": ["CPU", "GPU"],
-        "versions": ["1.0", "1.1"],
-        "dtypes": ["float32"],
-        "cards": ["c0ffee"],
-        "sources": ["bench", "play"],
-        "baselines": ["prefix"],
-    } | {"draft_lengths": ["3"], "temperatures": ["0.0"], "limits": ["6"]}
+        "version": ["1.0", "1.1"],
+        "dtype": ["float32"],
+        "card_hash": ["c0ffee"],
+        "source": ["bench", "play"],
+        "baseline_kind": ["prefix"],
+    } | {"draft_length": ["3"], "temperature": ["0.0"], "max_new_tokens": ["6"]}
 
 
 def test_conditions_are_counted_the_most_frequent_first(filled: Path) -> None:
@@ -115,10 +115,10 @@ def test_ten_runs_of_a_prompt_move_no_mean(store, path: Path) -> None:
                 store.add(make_run(prompt=prompt, policy=policy, rounds=rounds, baseline=speed, **more))
     assert store.flush()
     for asked in (ranking.policy_summary, aggregates.time_by_phase):
-        once, often = (asked(path, Filter(policies=(p,))).iloc[0] for p in ("once", "often"))
+        once, often = (asked(path, Filter(policy=(p,))).iloc[0] for p in ("once", "often"))
         for name in set(once.index) - {"policy", "runs", "short_runs", *(n for n in once.index if n.endswith("_runs"))}:
             assert once[name] == pytest.approx(often[name], nan_ok=True), name
-    tables = [aggregates.drafter_by_task(path, Filter(policies=(p,))) for p in ("once", "often")]
+    tables = [aggregates.drafter_by_task(path, Filter(policy=(p,))) for p in ("once", "often")]
     assert tables[0]["mean_accepted_tokens"].tolist() == pytest.approx(tables[1]["mean_accepted_tokens"].tolist())
 
 
@@ -134,7 +134,7 @@ def test_policies_are_compared_on_the_prompts_that_all_of_them_ran(store, path: 
     assert list(shared.index) == ["a", "b", "c"] and shared["compared"].tolist() == [True, True, False]
     assert shared.loc["b", "speedup"] == pytest.approx(2) and (shared["common"] == 4).all()
     assert shared["ran"].tolist() == [4, 4, 2]
-    asked = ranking.policy_summary(path, Filter(shared=True, policies=("a", "c")))
+    asked = ranking.policy_summary(path, Filter(shared=True, policy=("a", "c")))
     assert asked["compared"].all() and not asked["common"].any(), "two prompts are too few"
 
 
@@ -239,7 +239,7 @@ def test_drafter_by_task(store, path: Path) -> None:
         ["code", aggregates.NO_TASK, 1, 2.0],
         ["math", "math", 2, 3.0],
     ]
-    assert aggregates.drafter_by_task(path, Filter(tasks=("math",)))["runs"].tolist() == [3, 2]
+    assert aggregates.drafter_by_task(path, Filter(task=("math",)))["runs"].tolist() == [3, 2]
 
 
 def test_time_by_phase(filled: Path) -> None:
@@ -303,7 +303,7 @@ def test_charts_read_the_dashboards_index_only(
 
     for module in (aggregates, connections):
         monkeypatch.setattr(module, "open_reader", traced)
-    table(filled, Filter(pool="pocket", policies=("ucb", "hedge")))
+    table(filled, Filter(pool="pocket", policy=("ucb", "hedge")))
     plans = [
         row[-1]
         for sql in asked
@@ -321,11 +321,11 @@ def test_charts_read_the_dashboards_index_only(
 
 @pytest.mark.parametrize(
     "filter",
-    [Filter(pool=EVIL), Filter(policies=(EVIL,)), Filter(tasks=("math", EVIL)), Filter(card=EVIL)],
+    [Filter(pool=EVIL), Filter(policy=(EVIL,)), Filter(task=("math", EVIL)), Filter(card_hash=EVIL)],
 )
 def test_filters_are_values_not_sql(filled: Path, filter: Filter) -> None:
-    expected = 2 if filter.tasks else 0  # of tasks, the harmless one still matches
-    ucb = Filter(policies=("ucb",), tasks=filter.tasks) if filter.tasks else filter
+    expected = 2 if filter.task else 0  # of tasks, the harmless one still matches
+    ucb = Filter(policy=("ucb",), task=filter.task) if filter.task else filter
     assert len(aggregates.speedup_by_run(filled, ucb)) == expected
     for table in TABLES:
         table(filled, filter)

@@ -141,14 +141,14 @@ def test_imported_runs_stay_out_of_figures_that_need_rounds(store: Store, tmp_pa
         aggregates.drafter_by_task,
     ):
         assert query(store.path).empty
-    assert aggregates.filters(store.path)["sources"] == ["spec-bench"]
+    assert aggregates.filters(store.path)["source"] == ["spec-bench"]
     assert aggregates.filters(store.path)["hardware"] == []
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_what_is_written_can_be_read_with_the_same_figures(filled: Path, tmp_path: Path, form: str) -> None:
     archive = tmp_path / "runs.zip"
-    assert EXPORTS[f"{form}.zip"](filled, Filter(policies=("ucb",), pool="pocket", tasks=("math",)), archive) == 2
+    assert EXPORTS[f"{form}.zip"](filled, Filter(policy=("ucb",), pool="pocket", task=("math",)), archive) == 2
     with ZipFile(archive) as opened:
         names = opened.namelist()
         opened.extractall(tmp_path)

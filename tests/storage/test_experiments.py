@@ -67,7 +67,7 @@ def test_what_is_sought_is_found_and_in_order(history: Path, store: Store) -> No
     assert ids(history, words=("1.1",)) == ["new"], "a version"
     assert ids(history, words=("arms (2",), titles=(("exp3", "Arms (2)"), ("ucb", "Other"))) == ["old"]
     assert ids(history, words=("SUMS",), runs=Filter(version="1.1")) == ["new"]
-    assert ids(history, runs=Filter(sources=("race",))) == ["race"]
+    assert ids(history, runs=Filter(source=("race",))) == ["race"]
     assert experiments.count(history, Sought(words=("add",))) == 2
     assert len(experiments.listed(history, limit=1, offset=1)) == 1
 

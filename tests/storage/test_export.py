@@ -13,7 +13,7 @@ from storage.filters import Filter
 from storage.store import Store
 from tests.runs import columns_of, make_run
 
-HEDGE = Filter(policies=("hedge",))
+HEDGE = Filter(policy=("hedge",))
 PROMPT = 'two\nlines, a "quote", 数学 and\r\na tab\t'
 
 

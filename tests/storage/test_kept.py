@@ -15,7 +15,7 @@ from storage.problems import StorageError
 from storage.store import Store
 from tests.runs import make_run
 
-MATH = Filter(tasks=("math",))
+MATH = Filter(task=("math",))
 
 
 @pytest.fixture

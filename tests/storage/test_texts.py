@@ -70,7 +70,7 @@ def test_filters(filled: Path) -> None:
     assert ids(filled, newest=2) == [7, 4]
     assert ids(filled, runs=Filter(hardware="CPU")) == [7, 3]
     assert ids(filled, suite="mine") == [3]
-    assert ids(filled, runs=Filter(tasks=("code", "math"), hardware="CPU"), newest=1) == [7]
+    assert ids(filled, runs=Filter(task=("code", "math"), hardware="CPU"), newest=1) == [7]
     assert ids(filled, among=4) == [7, 4] and len(texts.benches(filled, TextFilter(among=1))) == 1
     assert ids(filled, id=1) == [1]
     assert ids(filled, id=5) == ids(filled, id=6) == ids(filled, suite="x' OR 1=1; --") == []

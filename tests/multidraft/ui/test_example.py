@@ -30,9 +30,9 @@ def test_the_bundled_file_holds_whole_measured_runs() -> None:
     (run,) = experiments.runs(example.path(), newest["id"], 1)
     assert run.id > example.FIRST and run.generation.rounds and run.speedup and run.scores.lossless
     found = [experiments.listed(example.path())[place]["id"] for place in (0, 1)]
-    for text in recorded_runs(example.path(), TextFilter(Filter(experiments=(found[0],)))):
+    for text in recorded_runs(example.path(), TextFilter(Filter(batch_id=(found[0],)))):
         assert text.replay("fixed:general").seconds and text.tokens == text.run.baseline.tokens
-    assert [texts.size(example.path(), TextFilter(Filter(experiments=(id,)))).texts for id in found] == [21, 21]
+    assert [texts.size(example.path(), TextFilter(Filter(batch_id=(id,)))).texts for id in found] == [21, 21]
 
 
 def test_a_history_is_packed_without_what_is_no_benchmark(tmp_path: Path, monkeypatch) -> None:

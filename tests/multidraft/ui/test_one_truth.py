@@ -46,11 +46,11 @@ def test_a_batch_has_one_figure_everywhere(workbench: Workbench, batch: BatchJob
     path: Path = workbench.store.path
     shown = overall(batch.rows)
     summary = ranked(path, Filter(shared=True)).summary.set_index("policy")
-    texts = recorded_texts(path, TextFilter(Filter(experiments=(batch.id,))))
+    texts = recorded_texts(path, TextFilter(Filter(batch_id=(batch.id,))))
     live = measured(ran_live(path, texts, Filter()), texts)
     assert live
     said = of_rows(batch.rows, 4)
-    job = LabWork(workbench).experiment(TextFilter(Filter(experiments=(batch.id,))), POLICIES)
+    job = LabWork(workbench).experiment(TextFilter(Filter(batch_id=(batch.id,))), POLICIES)
     assert job.wait(60) and job.result
     lab, page = outcomes_html(job.result), matrix_html(batch.rows, batch.policies)
     for policy in POLICIES:
@@ -122,7 +122,7 @@ def test_a_verdict_is_on_runs_of_one_draft_length(workbench: Workbench, batch: B
 
 
 def test_the_lab_and_the_verdict_replay_alike(workbench: Workbench, batch: BatchJob) -> None:
-    work, texts = LabWork(workbench), TextFilter(Filter(experiments=(batch.id,)))
+    work, texts = LabWork(workbench), TextFilter(Filter(batch_id=(batch.id,)))
     experiment, verdict = work.experiment(texts, POLICIES), work.advise(texts)
     assert experiment.wait(60) and verdict.wait(60) and experiment.result and verdict.result
     own = verdict.result.measured

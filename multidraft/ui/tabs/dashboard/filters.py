@@ -22,9 +22,7 @@ ALL = ""
 class Chosen:
     """What the controls hold, in their order; ``""``, ``None`` and empty lists restrict nothing.
 
-    ``length``, ``sampling`` and ``limit`` are draft length, temperature and max new tokens; in the address those names
-    are the settings of *Play*.
-    ``since`` and ``until`` are days, both inclusive, as ``2026-01-31``; ``card`` is the hash of the pool's card.
+    ``since`` and ``until`` are days, both inclusive, as ``2026-01-31``.
     ``unshared`` ranks policies over all their prompts, whether the others ran them or not.
     """
 
@@ -34,12 +32,12 @@ class Chosen:
     task: Sequence[str] = ()
     version: str = ALL
     dtype: str = ALL
-    card: str = ALL
-    baseline: str = ALL
+    card_hash: str = ALL
+    baseline_kind: str = ALL
     source: Sequence[str] = ()
-    length: str = ALL
-    sampling: str = ALL
-    limit: str = ALL
+    draft_length: str = ALL
+    temperature: str = ALL
+    max_new_tokens: str = ALL
     since: str | None = None
     until: str | None = None
     unshared: bool = False
@@ -53,7 +51,7 @@ class Chosen:
         first, last = _day("From", self.since), _day("To", self.until)
         if first and last and last < first:
             raise UserError(f"The filter's last day, {last}, is before its first, {first}: swap them.")
-        chosen: dict[str, Any] = {control.field: control.wanted(getattr(self, control.name)) for control in CONTROLS}
+        chosen: dict[str, Any] = {c.column: c.wanted(getattr(self, c.column)) for c in CONTROLS}
         return Filter(
             **chosen,
             since=first.isoformat() if first else None,
@@ -65,11 +63,15 @@ class Chosen:
     def from_query(cls, query: str, defaults: Mapping[str, str]) -> Chosen:
         """What a page's address asks for; ``defaults`` stand for parameters that it does not have."""
         asked = parse_qs(query.lstrip("?"), keep_blank_values=True)
-        given: dict[str, Any] = {c.name: [one for one in asked.get(c.name, []) if one] for c in CONTROLS if not c.every}
-        single = {c.name: asked.get(c.name, [defaults.get(c.name, ALL)])[-1] for c in CONTROLS if c.every}
+        chosen: dict[str, Any] = {
+            c.column: [one for one in asked.get(c.parameter, []) if one]
+            if c.several
+            else asked.get(c.parameter, [defaults.get(c.column, ALL)])[-1]
+            for c in CONTROLS
+        }
         since, until = (asked.get(end, [""])[-1] or None for end in ("from", "to"))
         unshared = asked.get("unshared", [""])[-1] == "true"
-        return cls(**given, **single, since=since, until=until, unshared=unshared)
+        return cls(**chosen, since=since, until=until, unshared=unshared)
 
     def values(self) -> list[Any]:
         """In the order of the controls."""
@@ -78,50 +80,51 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Control:
-    """A filter that offers what the history holds.
+    """A filter that offers what the history holds in a column.
 
     Attributes:
-        name: of its field in :class:`Chosen`, and of its parameter in the address.
+        column: so its field in :class:`Chosen` and in ``Filter`` is called.
         label: above it.
-        key: of what there is to choose (``aggregates.filters``).
-        every: what restricts nothing is called; empty where several values can be chosen, and none restricts nothing.
+        every: what restricts nothing is called.
         titles: of values that are not shown as they are.
-        attribute: of ``Filter``, where it is not called like this one, or like ``key``.
+        several: whether several values can be chosen; none restricts nothing then.
+        address: what the page's address calls it, where that is not the column: there such names are settings of
+            *Play*, or shorter.
     """
 
-    name: str
+    column: str
     label: str
-    key: str
-    every: str = ""
+    every: str
     titles: Mapping[str, str] = field(default_factory=dict)
-    attribute: str = ""
+    several: bool = False
+    address: str = ""
 
     @property
-    def field(self) -> str:
-        """The attribute of ``Filter``."""
-        return self.attribute or self.name if self.every else self.key
+    def parameter(self) -> str:
+        """Of the page's address."""
+        return self.address or self.column
 
     def wanted(self, value: Any) -> str | tuple[str, ...] | None:
         """What ``Filter`` takes for a value."""
-        return (value or None) if self.every else tuple(value or ())
+        return tuple(value or ()) if self.several else value or None
 
     def known(self, value: Any, there: Sequence[str]) -> Any:
         """A value without what is gone."""
-        if self.every:
-            return value if value in there else ALL
-        return [one for one in value or [] if one in there]
+        if self.several:
+            return [one for one in value or [] if one in there]
+        return value if value in there else ALL
 
     def choices(self, values: Sequence[str]) -> list[tuple[str, str]]:
-        titles = policy_titles(values) if self.name == "policy" else self.titles
+        titles = policy_titles(values) if self.column == "policy" else self.titles
         offered = [(titles.get(value, value), value) for value in values]
-        return [(self.every, ALL), *offered] if self.every else offered
+        return offered if self.several else [(self.every, ALL), *offered]
 
     def build(self, chosen: Chosen, min_width: int) -> gr.Dropdown:
         """The control, until :func:`offered` says what else there is."""
-        place: dict[str, Any] = {"label": self.label, "elem_id": f"filter-{self.field}", "min_width": min_width}
-        if not self.every:
+        place: dict[str, Any] = {"label": self.label, "elem_id": f"filter-{self.column}", "min_width": min_width}
+        if self.several:
             return gr.Dropdown([], multiselect=True, **place)
-        value = getattr(chosen, self.name)
+        value = getattr(chosen, self.column)
         # A value of one's own is no error: the choices may have changed on the server before the page knows, and
         # :func:`known` drops what is not there.
         place["allow_custom_value"] = True
@@ -150,25 +153,25 @@ GREEDY = {"0.0": "0 (greedy)"}
 """Temperatures that are not shown as they are."""
 
 CONTROLS = (
-    Control("pool", "Pool", "pools", "all pools"),
-    Control("hardware", "Hardware", "hardware", "all hardware"),
-    Control("policy", "Policies (all unless chosen)", "policies"),
-    Control("task", "Tasks (all unless chosen)", "tasks"),
-    Control("version", "Code version", "versions", "all versions"),
-    Control("dtype", "Dtype", "dtypes", "all dtypes"),
-    Control("card", "Pool card (hash)", "cards", "all cards"),
-    Control("baseline", "Baseline of speed-ups", "baselines", "all baselines", BASELINES),
-    Control("source", "Sources", "sources", titles=SOURCES),
-    Control("length", "Draft length", "draft_lengths", "all draft lengths", attribute="draft_length"),
-    Control("sampling", "Temperature", "temperatures", "all temperatures", GREEDY, attribute="temperature"),
-    Control("limit", "Max new tokens", "limits", "all limits", attribute="max_new_tokens"),
+    Control("pool", "Pool", "all pools"),
+    Control("hardware", "Hardware", "all hardware"),
+    Control("policy", "Policies (all unless chosen)", "all policies", several=True),
+    Control("task", "Tasks (all unless chosen)", "all tasks", several=True),
+    Control("version", "Code version", "all versions"),
+    Control("dtype", "Dtype", "all dtypes"),
+    Control("card_hash", "Pool card", "all cards", address="card"),
+    Control("baseline_kind", "Autoregressive baseline", "all baselines", BASELINES, address="baseline"),
+    Control("source", "Sources", "all sources", SOURCES, several=True),
+    Control("draft_length", "Draft length", "all draft lengths", address="length"),
+    Control("temperature", "Temperature", "all temperatures", GREEDY, address="sampling"),
+    Control("max_new_tokens", "Max new tokens", "all limits", address="limit"),
 )
 """All but the two days and the switch, which follow them."""
 
 FOLDED = 4
 """So many of them are always in sight; the others, and the days, are folded away."""
 
-PARAMETERS = (*(control.name for control in CONTROLS), "from", "to", "unshared")
+PARAMETERS = (*(control.parameter for control in CONTROLS), "from", "to", "unshared")
 """The address's parameters, in the order of the controls."""
 
 
@@ -197,9 +200,7 @@ def build_filters(chosen: Chosen) -> tuple[list[Any], gr.Accordion, gr.Button]:
 
 def more_title(chosen: Chosen) -> str:
     """What stands over the filters that are folded away: which of them restrict something, if any do."""
-    folded = {"since": "first day", "until": "last day"} | {
-        c.name: c.attribute.replace("_", " ") or c.name for c in CONTROLS[FOLDED:]
-    }
+    folded = {"since": "first day", "until": "last day"} | {c.column: c.label.lower() for c in CONTROLS[FOLDED:]}
     on = [title for name, title in folded.items() if getattr(chosen, name)]
     if not on:
         return f"More filters: {', '.join(folded.values())}"
@@ -208,7 +209,7 @@ def more_title(chosen: Chosen) -> str:
 
 def known(found: Mapping[str, Sequence[str]], chosen: Chosen) -> Chosen:
     """``chosen`` without the choices that are gone (``aggregates.filters`` says what there is)."""
-    return replace(chosen, **{c.name: c.known(getattr(chosen, c.name), found[c.key]) for c in CONTROLS})
+    return replace(chosen, **{c.column: c.known(getattr(chosen, c.column), found[c.column]) for c in CONTROLS})
 
 
 def not_taken(found: Mapping[str, Sequence[str]], query: str) -> list[str]:
@@ -216,9 +217,9 @@ def not_taken(found: Mapping[str, Sequence[str]], query: str) -> list[str]:
     asked = Chosen.from_query(query, {})
     parts = []
     for control in CONTROLS:
-        value = getattr(asked, control.name)
+        value = getattr(asked, control.column)
         values = [value] if isinstance(value, str) and value else value
-        parts += [f"{control.name}={one}" for one in values if one not in found[control.key]]
+        parts += [f"{control.parameter}={one}" for one in values if one not in found[control.column]]
     days = (("from", asked.since), ("to", asked.until))
     return parts + [f"{name}={text}" for name, text in days if text and not _known_day(text)]
 
@@ -230,10 +231,10 @@ def offered(found: Mapping[str, Sequence[str]], chosen: Chosen, shown: Chosen | 
     """
     updates = []
     for control in CONTROLS:
-        value = getattr(chosen, control.name)
-        same = shown is not None and (getattr(shown, control.name) or None) == (value or None)
+        value = getattr(chosen, control.column)
+        same = shown is not None and (getattr(shown, control.column) or None) == (value or None)
         settings: dict[str, Any] = {} if same else {"value": value}
-        updates.append(gr.Dropdown(control.choices(found[control.key]), multiselect=not control.every, **settings))
+        updates.append(gr.Dropdown(control.choices(found[control.column]), multiselect=control.several, **settings))
     return updates
 
 

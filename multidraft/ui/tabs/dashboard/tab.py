@@ -211,9 +211,9 @@ class Dashboard:
         """What is loaded now, and the filters on pool and hardware where they were on what was before."""
         now = self.defaults()
         moved = {
-            field: gr.Dropdown(control.choices([now[control.name]]), value=now[control.name])
+            field: gr.Dropdown(control.choices([now[control.column]]), value=now[control.column])
             for control, field, on in zip(CONTROLS, self.filters, shown)
-            if on == usual.get(control.name) != now[control.name]
+            if on == usual.get(control.column) != now[control.column]
         }
         return {self.usual_place: now, **moved}
 
@@ -347,4 +347,4 @@ class Dashboard:
         try:
             return _found(self.path)
         except StorageError:  # overview() says what is wrong
-            return {key: [] for key in aggregates.FILTERS}
+            return {control.column: [] for control in CONTROLS}

@@ -21,7 +21,7 @@ element.addEventListener('click', (event) => {
 """
 """Script of what shows :func:`nothing_fits_html`: a click says which filters."""
 
-_NAMES = [control.name for control in CONTROLS]
+_NAMES = [control.column for control in CONTROLS]
 _FREE = vars(Chosen())
 _DAYS = "since", "until"
 
@@ -48,8 +48,7 @@ def relaxed(chosen: Chosen, names: str) -> Chosen:
 
 def nothing_fits_html(path: Path, chosen: Chosen) -> Markup:
     """That no run fits, with a button for each filter without which some do; where there is none, for all at once."""
-    ways = [(control.name, control.every or f"all {control.key}") for control in CONTROLS]
-    ways = [(name, title) for name, title in ways if getattr(chosen, name)]
+    ways = [(control.column, control.every) for control in CONTROLS if getattr(chosen, control.column)]
     ways += [(" ".join(_DAYS), "all days")] if chosen.since or chosen.until else []
     found = [(names, title, _runs(path, relaxed(chosen, names))) for names, title in ways]
     every = " ".join((*_NAMES, *_DAYS))

@@ -15,7 +15,7 @@ from drafters.errors import without_folders
 from multidraft.service.batch import BatchJob
 from multidraft.service.jobs import Job
 from multidraft.ui.tabs.dashboard import tables
-from multidraft.ui.tabs.dashboard.filters import BASELINES, GREEDY
+from multidraft.ui.tabs.dashboard.filters import BASELINES, CONTROLS, GREEDY
 from multidraft.ui.widgets.charts import message_figure
 from multidraft.ui.widgets.markup import count, folded, message_html, table_html
 from multidraft.ui.widgets.theme import POLICY_COLOURS
@@ -34,25 +34,7 @@ PAGE = 20
 """Runs on a page of the list."""
 
 
-_NAMES = {
-    "pool": "Pool",
-    "card_hash": "Card",
-    "hardware": "Hardware",
-    "dtype": "Dtype",
-    "version": "Code version",
-    "baseline_kind": "Autoregressive baseline",
-    "draft_length": "Draft length",
-    "temperature": "Temperature",
-    "max_new_tokens": "Max new tokens",
-}
-_FIELDS = {
-    "card_hash": "card",
-    "baseline_kind": "baseline",
-    "draft_length": "length",
-    "temperature": "sampling",
-    "max_new_tokens": "limit",
-}
-"""Fields of ``filters.Chosen`` that are not named as the column."""
+_NAMES = {control.column: control.label for control in CONTROLS if control.column in aggregates.CONDITIONS}
 
 LISTED_VALUES = 4
 """Of a condition; the others are counted."""
@@ -193,7 +175,7 @@ def running_html(path: Path, filter: Filter, jobs: Sequence[Job[Any]]) -> Markup
     """What is to be known of batches among the jobs under way whose runs are among those shown."""
     found = Markup()
     for job in jobs:
-        if isinstance(job, BatchJob) and (done := queries.count(path, replace(filter, experiments=(job.id,)))):
+        if isinstance(job, BatchJob) and (done := queries.count(path, replace(filter, batch_id=(job.id,)))):
             said = f"A batch is still running: {done} of {count(job.total, 'run')} so far are among those below, so "
             said += "figures will change, and its policies have not run on the same prompts yet. Refresh shows more."
             found += message_html("busy", said)
@@ -216,7 +198,7 @@ def mixture_html(conditions: pd.DataFrame) -> Markup:
 def usual(conditions: pd.DataFrame) -> dict[str, str]:
     """The fields of ``filters.Chosen`` for the most frequent of them, of at least one run."""
     most = _most(conditions).fillna("")  # what is unknown cannot be chosen
-    return {_FIELDS.get(column, column): str(most[column]) for column in aggregates.CONDITIONS}
+    return {column: str(most[column]) for column in aggregates.CONDITIONS}
 
 
 def usual_title(conditions: pd.DataFrame) -> str:
@@ -247,7 +229,7 @@ def drawn(path: Path, filter: Filter, chart: Chart) -> tuple[go.Figure, Markup]:
     """A chart, and its figures as a table to be opened, if it has one; for filters that some finished run fits."""
     policies = ranked(path, filter)
     shown = {"coloured": policies.drawn, "listed": policies.listed}.get(chart.of)
-    rows = chart.rows(path, replace(filter, policies=tuple(shown)) if shown else filter)
+    rows = chart.rows(path, replace(filter, policy=tuple(shown)) if shown else filter)
     if chart.of == "listed":
         rows = rows.sort_values("policy", key=lambda column: column.map(policies.listed.index), ignore_index=True)
     table = Markup()

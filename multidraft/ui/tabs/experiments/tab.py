@@ -125,7 +125,7 @@ class Experiments:
     def versions(self, chosen: str | None = None) -> gr.Dropdown:
         """The versions that there are to choose, ``chosen`` if it is one; without it, what is chosen stays."""
         try:
-            found = aggregates.filters(self.store.path)["versions"]
+            found = aggregates.filters(self.store.path)["version"]
         except StorageError:  # the list says what is wrong
             found = []
         settings: dict[str, Any] = {} if chosen is None else {"value": chosen if chosen in found else ""}
@@ -136,12 +136,12 @@ class Experiments:
         # Gradio lets lists of choices pass where one is to be chosen.
         kind, version, order = (value if isinstance(value, str) else "" for value in (kind, version, order))
         sources = (kind,) if kind in KINDS and kind and kind != EXAMPLE else ()
-        runs = Filter(sources=sources, version=version or None)
+        runs = Filter(source=sources, version=version or None)
         single = tuple((words or "").split()[:8])
         # A phrase stands together; where none has it so, its words may stand apart.
         try:
             path = self._path(kind)
-            titles = tuple(policy_titles(aggregates.filters(path)["policies"]).items()) if single else ()
+            titles = tuple(policy_titles(aggregates.filters(path)["policy"]).items()) if single else ()
             phrase = (" ".join(single),) if single else ()
             sought = Sought(runs, phrase, order if order in ORDERS else "newest", titles)
             total = experiments.count(path, sought)

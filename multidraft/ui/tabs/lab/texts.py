@@ -195,7 +195,7 @@ class TextChoice:
         suite = None if asked.suite == ALL_SUITES else asked.suite
         chosen = _of_bench(self.bench(asked.bench), tuple(asked.tasks))
         if asked.batch:  # which may be older than the runs that are offered
-            chosen = TextFilter(replace(chosen.runs, experiments=(asked.batch,)))
+            chosen = TextFilter(replace(chosen.runs, batch_id=(asked.batch,)))
         return replace(chosen, suite=suite, newest=most)
 
     def bench(self, key: str | None) -> Bench:
@@ -254,12 +254,14 @@ def _unless(shown: Any, value: Any) -> dict[str, Any]:
 
 
 def _of_bench(bench: Bench, tasks: tuple[str, ...] = ()) -> TextFilter:
-    return replace(RECENT, runs=Filter(card=bench.card_hash, hardware=bench.hardware, dtype=bench.dtype, tasks=tasks))
+    return replace(
+        RECENT, runs=Filter(card_hash=bench.card_hash, hardware=bench.hardware, dtype=bench.dtype, task=tasks)
+    )
 
 
 def _batches(path: Path, bench: Bench) -> list[tuple[str, str]]:
     """The newest batches and benchmarks of a pool on a machine, by name, and their ids."""
-    runs = replace(_of_bench(bench).runs, sources=("batch", "bench", "api"))
+    runs = replace(_of_bench(bench).runs, source=("batch", "bench", "api"))
     found = _experiments(path, Sought(runs), limit=MOST_BATCHES)
     several = len({one["version"] for one in found}) > 1
     return [

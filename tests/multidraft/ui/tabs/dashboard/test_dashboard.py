@@ -167,7 +167,7 @@ def test_mixed_conditions_are_told_and_can_be_left(filled: Dashboard, context_of
     shown = overview(filled, values)
     assert shown["mixture"] == "" and shown["body"].visible is True
     *_, shown = refreshed(filled, {}, values)
-    out_of_sight = "version, dtype, card, baseline, draft length, temperature, max new tokens"
+    out_of_sight = "code version, dtype, pool card, autoregressive baseline, draft length, temperature, max new tokens"
     assert shown["more"].label == f"More filters, 7 on: {out_of_sight}"
 
 
@@ -181,11 +181,11 @@ def test_speedups_over_two_baselines_are_told_apart(filled: Dashboard, context_o
         context_of(filled.store, **row, source="race", baseline=Baseline("prefix", 6, 0.01, 0.01))
     shown = overview(filled)
     assert "first tokens, their median (4 runs), " in shown["mixture"] and "whole answer (3 runs)" in shown["mixture"]
-    assert "4 runs" in shown["restrict"].value and shown["usual"]["baseline"] == "prefix"
+    assert "4 runs" in shown["restrict"].value and shown["usual"]["baseline_kind"] == "prefix"
     controls = controls_of(filled, filled.restricted(shown["usual"], 0, *ALL))
     shown = overview(filled, [control.value for control in controls] + [None, None])
     assert shown["mixture"] == "" and shown["body"].visible is True
-    shown = overview(filled, Chosen(baseline="answer").values())
+    shown = overview(filled, Chosen(baseline_kind="answer").values())
     assert shown["mixture"] == "" and "One drafter" in shown["summary"]
 
 

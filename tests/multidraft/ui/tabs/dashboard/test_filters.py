@@ -19,18 +19,18 @@ from storage.filters import Filter
 
 DEFAULTS = {"pool": "pocket", "hardware": "CPU"}
 FOUND = {
-    "pools": ["pocket"],
+    "pool": ["pocket"],
     "hardware": ["CPU", "GPU"],
-    "policies": ["fixed:near", "ucb"],
-    "tasks": ["math"],
-    "versions": ["1.0"],
-    "dtypes": ["float32"],
-    "cards": ["c0ffee"],
-    "baselines": ["prefix"],
-    "sources": ["bench", "play"],
-    "draft_lengths": ["4", "12"],
-    "temperatures": ["0.0"],
-    "limits": ["64"],
+    "policy": ["fixed:near", "ucb"],
+    "task": ["math"],
+    "version": ["1.0"],
+    "dtype": ["float32"],
+    "card_hash": ["c0ffee"],
+    "baseline_kind": ["prefix"],
+    "source": ["bench", "play"],
+    "draft_length": ["4", "12"],
+    "temperature": ["0.0"],
+    "max_new_tokens": ["64"],
 }
 
 
@@ -44,8 +44,8 @@ def test_filters_of_an_address() -> None:
     )
     assert Chosen.from_query(query, DEFAULTS).filter() == Filter(
         hardware="CPU",
-        policies=("ucb:beta=0.1,reward=be", "exp3"),
-        tasks=("a&b",),
+        policy=("ucb:beta=0.1,reward=be", "exp3"),
+        task=("a&b",),
         version="1",
         since="2026-01-02",
         until="2026-02-01",  # the last day is part of it
@@ -53,13 +53,13 @@ def test_filters_of_an_address() -> None:
     )
 
 
-@pytest.mark.parametrize("control", [control for control in CONTROLS if control.every], ids=lambda c: c.name)
+@pytest.mark.parametrize("control", [control for control in CONTROLS if not control.several], ids=lambda c: c.column)
 def test_what_a_page_shows_that_is_not_offered_any_more_is_no_error(control: Control) -> None:
     """The choices may have changed on the server before the page knows."""
     with gr.Blocks():
         dropdown = control.build(Chosen(**DEFAULTS), 160)
     assert dropdown.preprocess("gone") == "gone"
-    assert not getattr(known(FOUND, Chosen(**{control.name: "gone"})), control.name)
+    assert not getattr(known(FOUND, Chosen(**{control.column: "gone"})), control.column)
 
 
 def test_every_control_has_its_parameter() -> None:
@@ -102,7 +102,7 @@ def test_choices_that_are_gone_are_dropped() -> None:
         FOUND, known(FOUND, chosen)
     )
     assert (pool.value, hardware.value, version.value, dtype.value, card.value) == ("", "GPU", "1.0", "", "c0ffee")
-    assert length.value == "4" and Chosen(length="4").filter().draft_length == "4"
+    assert length.value == "4" and Chosen(draft_length="4").filter().draft_length == "4"
     assert policies.value == ["ucb"] and ("One drafter (near)", "fixed:near") in policies.choices
     assert tasks.value == [] and known(FOUND, chosen).since == "2026-01-01" and len(controls) == len(CONTROLS)
     assert pool.choices[0] == ("all pools", "") and baseline.value == "" and source.value == ["play"]
@@ -116,10 +116,10 @@ def test_days_that_are_none_leave_the_controls_alone() -> None:
 
 def test_filters_that_are_folded_away_are_named_when_they_are_on() -> None:
     assert more_title(Chosen("pocket", "CPU", ["ucb"], ["math"])).startswith(
-        "More filters: first day, last day, version"
+        "More filters: first day, last day, code version"
     )
-    chosen = Chosen(version="1.0", card="c0ffee", source=["play"])
-    assert more_title(chosen) == "More filters, 3 on: version, card, source"
+    chosen = Chosen(version="1.0", card_hash="c0ffee", source=["play"])
+    assert more_title(chosen) == "More filters, 3 on: code version, pool card, sources"
     assert more_title(Chosen(since="2026-01-02")) == "More filters, 1 on: first day"
 
 
