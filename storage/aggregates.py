@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from storage.connection import open_reader, read_frame, read_rows
-from storage.figures import Ratio, ratio_of_totals
+from storage.figures import ratio_columns, ratio_of_totals
 from storage.filters import ALL, CHOSEN, COMPARED, FINISHED, TIMED, Filter
 
 NO_TASK = "no task"
@@ -98,7 +98,9 @@ def speedup_by_period(path: str | Path, filter: Filter = ALL, periods: int = 40)
             "policy": policy,
             "created_at": prompts["days"].sum() / prompts["runs"].sum(),
             "runs": int(prompts["runs"].sum()),
-            **ratio_columns("speedup", prompts["above"] / prompts["runs"], prompts["below"] / prompts["runs"]),
+            **ratio_columns(
+                "speedup", ratio_of_totals(*(prompts[part] / prompts["runs"] for part in ("above", "below")))
+            ),
         }
         for (policy, _), prompts in by_prompt.groupby(["policy", "period"], sort=True)
     ]
@@ -197,12 +199,6 @@ def latency(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
     for policy, found in _by_policy(path, filter, seconds, f"output_tokens > 0 AND {TIMED}"):
         rows.append([policy, len(found), *np.nanpercentile(np.array(found, float), percentiles, axis=0).T.ravel()])
     return pd.DataFrame(rows, columns=["policy", "runs", *names])
-
-
-def ratio_columns(name: str, above: Iterable[float], below: Iterable[float]) -> dict[str, float | None]:
-    """A figure with its interval as columns, of means by prompt."""
-    ratio = ratio_of_totals(above, below) or Ratio(float("nan"), None, None, 0)
-    return {name: ratio.value, f"{name}_low": ratio.low, f"{name}_high": ratio.high, f"{name}_prompts": ratio.prompts}
 
 
 def _kinds(connection: sqlite3.Connection, column: str, filter: Filter) -> list[Any]:

@@ -127,6 +127,13 @@ class Ratio:
         return self if self.interval or not known else replace(self, uncertainty=max(known))
 
 
+def ratio_columns(name: str, ratio: Ratio | None) -> dict[str, float | int | None]:
+    """A ratio with its interval and its prompts as columns; ``None`` is unknown."""
+    if ratio is None:
+        return {name: None, f"{name}_low": None, f"{name}_high": None, f"{name}_prompts": 0}
+    return {name: ratio.value, f"{name}_low": ratio.low, f"{name}_high": ratio.high, f"{name}_prompts": ratio.prompts}
+
+
 def _side(low: float, high: float) -> int:
     """1 where an interval is above 1, -1 where it is below, 0 where it includes 1."""
     return 1 if low > 1.0 else -1 if high < 1.0 else 0

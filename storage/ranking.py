@@ -8,9 +8,17 @@ from typing import Any
 
 import pandas as pd
 
-from storage.aggregates import RATIOS, ratio_columns
+from storage.aggregates import RATIOS
 from storage.connection import read_frame
-from storage.figures import FEWEST_PROMPTS, FEWEST_TOKENS, at_different_times, at_one_speed, ranks
+from storage.figures import (
+    FEWEST_PROMPTS,
+    FEWEST_TOKENS,
+    at_different_times,
+    at_one_speed,
+    ranks,
+    ratio_columns,
+    ratio_of_totals,
+)
 from storage.filters import ALL, FINISHED, Filter
 
 PLAIN = "autoregressive"
@@ -66,7 +74,7 @@ def policy_summary(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
                 baselines, seconds = timed[name]
                 pairs = {prompt: (baselines[prompt], own) for prompt, own in seconds[policy].items()}
             above, below = ([pair[part] for pair in pairs.values()] for part in (0, 1))
-            row |= ratio_columns(name, above, below)
+            row |= ratio_columns(name, ratio_of_totals(above, below))
             row[f"{name}_runs"] = int(prompts[f"{name}_runs"].sum())
         rows.append(row)
     figures = [f"{name}{part}" for name in RATIOS for part in ("", "_low", "_high", "_prompts", "_runs")]

@@ -6,7 +6,7 @@ Engine, page, history, replay, API and exports share this record; :meth:`Run.to_
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from statistics import median
@@ -197,18 +197,16 @@ class Run:
     @property
     def speedup(self) -> float | None:
         """Decode speed-up: how many times as fast as the baseline it was decoded (``figures.speedup``)."""
-        if self.baseline is None:
-            return None
-        tokens = len(self.generation.token_ids)
-        return figures.speedup(tokens, self.baseline.decode_seconds(tokens), self.generation.seconds)
+        return self._speedup(self.baseline.decode_seconds, self.generation.seconds) if self.baseline else None
 
     @property
     def request_speedup(self) -> float | None:
         """Speed-up of the whole request: prefill of target and drafters, routing and first decision included."""
-        if self.baseline is None:
-            return None
+        return self._speedup(self.baseline.request_seconds, self.generation.request_seconds) if self.baseline else None
+
+    def _speedup(self, baseline_seconds: Callable[[int], float], seconds: float) -> float | None:
         tokens = len(self.generation.token_ids)
-        return figures.speedup(tokens, self.baseline.request_seconds(tokens), self.generation.request_seconds)
+        return figures.speedup(tokens, baseline_seconds(tokens), seconds)
 
     @property
     def speedup_uncertainty(self) -> float | None:
@@ -233,12 +231,20 @@ class Run:
         """
         flat: dict[str, Any] = {"id": self.id, "created_at": self.created_at, "seed": self.seed}
         for part in (self.origin, self.conditions, self.params, self.generation, self.scores):
-            flat |= {f.name: getattr(part, f.name) for f in fields(part)}
-        flat["rounds"] = [{f.name: getattr(r, f.name) for f in fields(r)} for r in self.generation.rounds]
-        flat |= {f"baseline_{f.name}": getattr(self.baseline, f.name, None) for f in fields(Baseline)}
+            flat |= vars(part)
+        flat["rounds"] = [vars(r) for r in self.generation.rounds]
+        flat |= self.derived
+        if self.reported:
+            flat |= self._as_reported(self.reported)
+        return {name: plain(value) for name, value in flat.items()}
+
+    @property
+    def derived(self) -> dict[str, Any]:
+        """What follows from its rounds, and its baseline, under the keys of :meth:`to_json`."""
         g = self.generation
-        flat |= {f"{phase}_seconds": sum(getattr(r, f"{phase}_seconds") for r in g.rounds) for phase in PHASES}
-        flat |= {
+        return {
+            **{f"baseline_{f.name}": getattr(self.baseline, f.name, None) for f in fields(Baseline)},
+            **{f"{phase}_seconds": sum(getattr(r, f"{phase}_seconds") for r in g.rounds) for phase in PHASES},
             "output_tokens": len(g.token_ids),
             "round_count": len(g.rounds),
             "chosen_rounds": sum(r.arm is not None for r in g.rounds),
@@ -254,10 +260,6 @@ class Run:
             "speedup_uncertainty": self.speedup_uncertainty,
             "request_speedup": self.request_speedup,
         }
-        if self.reported:
-            flat |= self._as_reported(self.reported)
-        values: dict[str, Any] = plain(flat)
-        return values
 
     def _as_reported(self, found: Reported) -> dict[str, Any]:
         """The fields that are otherwise than those of a run with rounds: the figures told, and what is unknown."""

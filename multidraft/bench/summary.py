@@ -8,10 +8,8 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-import pandas as pd
-
 from multidraft.bench.baseline import BASELINE
-from storage.figures import FEWEST_TO_TELL, FEWEST_TOKENS, Ratio, divided, ratio_of_totals
+from storage.figures import FEWEST_TO_TELL, FEWEST_TOKENS, Ratio, divided, ratio_columns, ratio_of_totals
 from storage.records import FINISHED
 from storage.rows import prompt_of
 from storage.run import Run
@@ -73,33 +71,11 @@ class Row:
     @classmethod
     def of(cls, id: str, task: str, run: Run, *, too_long: bool = False) -> Row:
         """The row of a run that ended, or was refused as too long."""
-        g, baseline = run.generation, run.baseline
-        tokens = len(g.token_ids)
-        return cls(
-            id,
-            task or NO_TASK,
-            g.policy,
-            TOO_LONG if too_long else g.status,
-            tokens,
-            len(g.rounds),
-            g.seconds if g.rounds else None,
-            g.request_seconds if g.rounds else None,
-            baseline.decode_seconds(tokens) if baseline and g.rounds else None,
-            baseline.request_seconds(tokens) if baseline and g.rounds else None,
-            run.tokens_per_second or None,
-            g.mean_accepted_tokens or None,
-            run.speedup,
-            run.request_speedup,
-            run.speedup_uncertainty,
-            g.streams,
-            run.scores.lossless,
-            run.scores.near_tie_gap,
-            g.error or g.failures or None,
-            g.text,
-            prompt_of(g),
-            g.prior is not None and g.prior.repeated,
-            run.scores.regret_rounds,
-        )
+        g = run.generation
+        seen = g.prior is not None and g.prior.repeated
+        own = {"id": id, "task": task, "error": g.error or g.failures or None, "prompt_hash": prompt_of(g)}
+        row = cls.recorded({**vars(g), **vars(run.scores), **run.derived, **own, "repeated": seen})
+        return replace(row, status=TOO_LONG) if too_long else row
 
     @classmethod
     def recorded(cls, values: Mapping[str, Any]) -> Row:
@@ -188,67 +164,67 @@ def compared(rows: Sequence[Row]) -> list[Row]:
     return [row for row in timed if row.prompt in common]
 
 
-def summarise(rows: Sequence[Row]) -> pd.DataFrame:
-    """One line for each task and policy.
+@dataclass(frozen=True)
+class Figures:
+    """The figures of some runs of a policy: of ``prompts`` runs the ``finished`` ones; ``None`` is unknown.
 
-    Columns: task, policy, prompts, finished, too_long, and over the finished ones (NaN where unknown)
-    tokens_per_second, mean_accepted_tokens, speedup, speedup_low, speedup_high, request_speedup,
-    request_speedup_low, request_speedup_high: ratios of totals, with 95 % intervals over prompts where there are
-    ``FEWEST_TO_TELL``; speedup_uncertainty is that of the runs where there is no interval (``storage.figures.Ratio``);
-    regret_rounds, regret_rounds_low, regret_rounds_high: the mean over prompts.
+    Attributes:
+        too_long: how many do not fit the context window.
+        tokens_per_second, mean_accepted_tokens, speedup, request_speedup: ratios of totals.
+        regret_rounds: the mean over prompts.
     """
+
+    prompts: int
+    finished: int
+    too_long: int
+    tokens_per_second: float | None
+    mean_accepted_tokens: float | None
+    speedup: Ratio | None
+    request_speedup: Ratio | None
+    regret_rounds: Ratio | None
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], on: Sequence[Row] | None = None, fewest: int = 0) -> Figures:
+        """Of the runs of a policy; speeds and tokens per round are those ``on`` some of them, if they are given.
+        Intervals are those of ``fewest`` prompts or more."""
+        done = [row for row in rows if row.finished]
+        taken = done if on is None else on
+        timed = [row for row in taken if row.tokens_per_second is not None]
+        rate = divided(sum(row.tokens for row in timed), sum(row.seconds or 0.0 for row in timed))
+        mat = _ratio(taken, "tokens", "rounds")
+        known = [row for row in taken if row.regret_rounds is not None]
+        regrets = [row.regret_rounds for row in known if row.regret_rounds is not None]
+        regret = _of_enough(ratio_of_totals(regrets, [1] * len(known), [row.prompt for row in known]), fewest)
+        too_long = sum(row.status == TOO_LONG for row in rows)
+        return cls(len(rows), len(done), too_long, rate, mat.value if mat else None, *speedups(taken, fewest), regret)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, the ratios with their intervals in columns of their own; ``speedup_uncertainty`` is that of the
+        runs where there is no interval (``storage.figures.Ratio``)."""
+        flat: dict[str, Any] = {}
+        for name, value in vars(self).items():
+            flat |= ratio_columns(name, value) if name in RATIOS else {name: value}
+        return {**flat, "speedup_uncertainty": self.speedup and self.speedup.uncertainty}
+
+
+RATIOS = ("speedup", "request_speedup", "regret_rounds")
+"""The figures that have an interval."""
+
+
+def summarise(rows: Sequence[Row]) -> dict[tuple[str, str], Figures]:
+    """The figures of each task and policy, with intervals over prompts where there are ``FEWEST_TO_TELL``."""
     key = attrgetter("task", "policy")
-    groups = groupby(sorted(rows, key=key), key)
-    lines = [
-        {"task": task, "policy": policy, **_figures(list(of_both), fewest=FEWEST_TO_TELL)}
-        for (task, policy), of_both in groups
-    ]
-    frame = pd.DataFrame(lines, columns=["task", "policy", *_figures([])])
-    return frame.astype(dict.fromkeys(frame.columns[5:], float))
+    return {of: Figures.of(list(own), fewest=FEWEST_TO_TELL) for of, own in groupby(sorted(rows, key=key), key)}
 
 
-def overall(rows: Sequence[Row], fewest: int = 0) -> dict[str, dict[str, Any]]:
-    """The same figures of each policy over all tasks, on the prompts that they are :func:`compared` on; where they have
-    none in common, on its own. Intervals are those of ``fewest`` prompts or more."""
+def overall(rows: Sequence[Row], fewest: int = 0) -> dict[str, Figures]:
+    """The same of each policy over all tasks, on the prompts that they are :func:`compared` on; where they have none in
+    common, on its own. Intervals are those of ``fewest`` prompts or more."""
     on = {id(row) for row in compared(rows)}
     return {
-        policy: _figures(own, [row for row in own if id(row) in on] or None, fewest)
+        policy: Figures.of(own, [row for row in own if id(row) in on] or None, fewest)
         for policy, own in grouped(rows, "policy").items()
     }
-
-
-def _figures(rows: Sequence[Row], on: Sequence[Row] | None = None, fewest: int = 0) -> dict[str, Any]:
-    """Of the runs of a policy; speeds and tokens per round are those ``on`` some of them, if they are given. Intervals
-    are those of ``fewest`` prompts or more."""
-    done = [row for row in rows if row.finished]
-    taken = done if on is None else on
-    timed = [row for row in taken if row.tokens_per_second is not None]
-    mat = _ratio(taken, "tokens", "rounds")
-    figures: dict[str, Any] = {
-        "prompts": len(rows),
-        "finished": len(done),
-        "too_long": sum(row.status == TOO_LONG for row in rows),
-        "tokens_per_second": divided(sum(row.tokens for row in timed), sum(row.seconds or 0.0 for row in timed)),
-        "mean_accepted_tokens": mat and mat.value,
-    }
-    decode, request = speedups(taken, fewest)
-    known = [row for row in taken if row.regret_rounds is not None]
-    regrets = [row.regret_rounds for row in known if row.regret_rounds is not None]
-    regret = _of_enough(ratio_of_totals(regrets, [1] * len(known), [row.prompt for row in known]), fewest)
-    for name, ratio in (("speedup", decode), ("request_speedup", request), ("regret_rounds", regret)):
-        figures[name] = ratio.value if ratio else None
-        figures[f"{name}_low"], figures[f"{name}_high"] = (ratio.low, ratio.high) if ratio else (None, None)
-    return {**figures, "speedup_uncertainty": decode and decode.uncertainty}
-
-
-def ratio_of(figures: Mapping[str, Any], name: str) -> Ratio | None:
-    """A speed-up among such figures; ``None`` is unknown."""
-    value, low, high, off = (figures.get(of) for of in (name, f"{name}_low", f"{name}_high", "speedup_uncertainty"))
-    if value is None or value != value:
-        return None
-    known = low is not None and low == low  # NaN is unknown
-    ratio = Ratio(value, low if known else None, high if known else None, figures["prompts"])
-    return ratio.of_runs([off] if off == off else [])
 
 
 def short_rows(rows: Sequence[Row]) -> int:
@@ -258,6 +234,5 @@ def short_rows(rows: Sequence[Row]) -> int:
 
 def as_json(rows: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
     """The ``summary``, a line for each task and policy, and all ``rows`` as plain values; ``None`` is unknown."""
-    table = summarise(rows)
-    lines = table.astype(object).where(table.notna(), None).to_dict(orient="records")
-    return {"summary": lines, "rows": [row.as_json() for row in rows]}
+    summary = [{"task": task, "policy": policy, **f.as_json()} for (task, policy), f in summarise(rows).items()]
+    return {"summary": summary, "rows": [row.as_json() for row in rows]}

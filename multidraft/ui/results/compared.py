@@ -21,7 +21,7 @@ from multidraft.ui.results.result import Result, name_of, place_of, short
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.markup import number
 from storage import experiments, queries
-from storage.figures import Ratio, too_noisy
+from storage.figures import ratio_columns, too_noisy
 from storage.kept import kept
 
 SHOWN_IN_TABLE = 36
@@ -199,10 +199,3 @@ def _sides(found: Comparison, a: Mapping[str, Any], b: Mapping[str, Any]) -> tup
         one, other = (f"{markup.minute(made['created_at'])} UTC" for made in (a, b))
     words = "higher in {}, {}" if found.pairs[0].relative else "{}, {}, is faster"
     return words.format("A", one[0].lower() + one[1:]), words.format("B", other[0].lower() + other[1:])
-
-
-def ratio_columns(name: str, ratio: Ratio | None) -> dict[str, float | int | None]:
-    """A ratio with its interval, as columns of a file."""
-    if ratio is None:
-        return dict.fromkeys((name, f"{name}_low", f"{name}_high", f"{name}_prompts"))
-    return {name: ratio.value, f"{name}_low": ratio.low, f"{name}_high": ratio.high, f"{name}_prompts": ratio.prompts}

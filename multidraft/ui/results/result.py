@@ -14,7 +14,7 @@ from multidraft.bench import summary
 from multidraft.bench.action import listed
 from multidraft.bench.baseline import BASELINE
 from multidraft.bench.measured import of_rows
-from multidraft.bench.summary import Row, ratio_of
+from multidraft.bench.summary import Figures, Row
 from multidraft.bench.verdict import sentences
 from multidraft.bench.verdict_tables import times
 from multidraft.policies.titles import policy_title, policy_titles
@@ -30,7 +30,7 @@ from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.markup import count, number, percent
 from storage import experiments, queries
 from storage.experiments import MADE_ON
-from storage.figures import FEWEST_TO_TELL, timed_interval, timed_short, timed_side
+from storage.figures import FEWEST_TO_TELL, Ratio, timed_interval, timed_short, timed_side
 from storage.kept import kept
 from storage.records import PHASES
 from storage.run import Run
@@ -135,24 +135,27 @@ def experiment_result(path: Path, id: str, fits: Fits = unjudged) -> Result | No
     rows = [Row.recorded(values) for values in runs]
     lanes = experiments.runs(path, id, MOST_LANES) if about["prompts"] == 1 else []
     warning = odd.warning(fits, about["card_hash"] or "", (values["prompt"] for values in runs))
-    figures = [{"policy": policy, **found} for policy, found in summary.overall(rows).items()]
-    figures.sort(key=lambda line: -(line["request_speedup"] or 0.0))  # as the verdict ranks them
-    titles = policy_titles([line["policy"] for line in figures])
+    speed = lambda of: of[1].request_speedup.value if of[1].request_speedup else 0.0  # noqa: E731
+    found = dict(sorted(summary.overall(rows).items(), key=speed, reverse=True))  # as the verdict ranks them
+    titles = policy_titles(list(found))
     title, said, best = _headline(about, rows, titles)
     if about["source"] == "race" and (known := sameness(lanes)):
         said = [*said, [known]]
-    drawn, unit, bars = _bars(figures, titles, best)
+    drawn, unit, bars = _bars(found, titles, best)
     many, on = count(about["prompts"], "prompt"), len({row.prompt for row in summary.compared(rows)})
     many = many if on in (0, about["prompts"]) else f"{on} of {many}"
     settings, foot = settings_of(about), foot_of(about)
     subtitle = f"{drawn}. {many}, {settings}"
     body = markup.caption_html(left) if (left := markup.left_out(summary.short_rows(rows))) else Markup()
-    body += markup.table_of([_line(titles, line) for line in figures], figures=7, kind="md-policies", label="Policies")
+    body += markup.table_of(
+        [_line(titles[policy], of) for policy, of in found.items()], figures=7, kind="md-policies", label="Policies"
+    )
     body += _tasks(rows) if len({row.task for row in rows}) > 1 else Markup()
     body += outputs_html(lanes) if lanes else Markup()
     place = place_of(about)
     kind = place.partition("/")[0]
     prompts = {str(values["prompt_hash"]): values["prompt"] for values in runs}
+    figures = [{"policy": policy, **of.as_json()} for policy, of in found.items()]
     return Result(
         place=place,
         title=title,
@@ -166,7 +169,7 @@ def experiment_result(path: Path, id: str, fits: Fits = unjudged) -> Result | No
         app=f"tab={kind}&{kind}={about['id']}",
         made=[about],
         warning=warning,
-        settings=[f"{settings}; policies {', '.join(line['policy'] for line in figures)}"],
+        settings=[f"{settings}; policies {', '.join(found)}"],
     )
 
 
@@ -239,60 +242,56 @@ def verdict(path: Path, id: str) -> Advice | None:
 
 def _tasks(rows: Sequence[Row]) -> Markup:
     """Figures by task, without the intervals that nothing would be told by."""
-    found = summary.summarise(rows).to_dict("records")
-    few = any(ratio and not ratio.interval for ratio in (ratio_of(line, "speedup") for line in found))
-    lines = [{"Task": line["task"], **_line(policy_titles([line["policy"]]), line)} for line in found]
+    found = summary.summarise(rows)
+    few = any(of.speedup and not of.speedup.interval for of in found.values())
+    lines = [{"Task": task, **_line(policy_title(policy), of)} for (task, policy), of in found.items()]
     told = f"Intervals are shown for tasks with at least {FEWEST_TO_TELL} prompts; elsewhere ± is the noise of timings."
     table = markup.table_of(lines, figures=7, label="Policies by task")
     caption = markup.caption_html(told) if few else Markup()
     return markup.folded(f"By task ({count(len(lines), 'row')})", caption + table)
 
 
-def _line(titles: Mapping[str, str], line: Mapping[str, Any]) -> dict[str, str]:
+def _line(title: str, of: Figures) -> dict[str, str]:
     return {
-        "Policy": titles[line["policy"]],
-        "Decode speed-up": markup.ratio_html(times(ratio_of(line, "speedup"))),
-        "Request speed-up": markup.ratio_html(times(ratio_of(line, "request_speedup"))),
-        "Tokens per round": number(line["mean_accepted_tokens"], 2),
-        "Tokens/s": number(line["tokens_per_second"], 0),
-        "Regret, rounds/prompt": _regret(line),
-        "Runs": str(line["prompts"]),
-        "Finished": str(line["finished"]),
+        "Policy": title,
+        "Decode speed-up": markup.ratio_html(times(of.speedup)),
+        "Request speed-up": markup.ratio_html(times(of.request_speedup)),
+        "Tokens per round": number(of.mean_accepted_tokens, 2),
+        "Tokens/s": number(of.tokens_per_second, 0),
+        "Regret, rounds/prompt": _regret(of.regret_rounds),
+        "Runs": str(of.prompts),
+        "Finished": str(of.finished),
     }
 
 
-def _regret(line: Mapping[str, Any]) -> str:
-    value, low, high = (line[f"regret_rounds{end}"] for end in ("", "_low", "_high"))
-    if value is None or value != value:
+def _regret(ratio: Ratio | None) -> str:
+    if ratio is None:
         return markup.UNKNOWN
-    return markup.stacked(f"{value:.1f}", f"{low:.1f} to {high:.1f}" if low is not None and low == low else "")
+    return markup.stacked(number(ratio.value, 1), "{:.1f} to {:.1f}".format(*ratio.interval) if ratio.interval else "")
 
 
-def _bars(
-    figures: Sequence[Mapping[str, Any]], titles: Mapping[str, str], best: str | None
-) -> tuple[str, str, list[Bar]]:
+def _bars(found: Mapping[str, Figures], titles: Mapping[str, str], best: str | None) -> tuple[str, str, list[Bar]]:
     """What a picture shows of the policies, what 1 stands for there, and their bars: speed-ups, or tokens per round
     where texts were decoded together or nothing was timed."""
-    if timed := [line for line in figures if line["speedup"] and line["policy"] != BASELINE]:
-        bars = [_bar(titles, line, line["policy"] == best) for line in timed]
+    timed = {spec: of.request_speedup for spec, of in found.items() if of.request_speedup and spec != BASELINE}
+    if timed:
+        bars = [_bar(spec, titles[spec], ratio, spec == best) for spec, ratio in timed.items()]
         interval = ", 95 % interval" if any(bar.low is not None for bar in bars) else ""
         return f"Speed-up of whole requests{interval}", "autoregressive = 1", bars
-    known = [(line["policy"], line["mean_accepted_tokens"]) for line in figures if line["mean_accepted_tokens"]]
+    known = [(spec, of.mean_accepted_tokens) for spec, of in found.items() if of.mean_accepted_tokens]
     bars = [Bar(spec, titles[spec], mat, shown=f"{mat:.2f}", marked=spec == best) for spec, mat in known]
     return "Tokens per round", "1 token per round", bars
 
 
-def _bar(titles: Mapping[str, str], line: Mapping[str, Any], marked: bool) -> Bar:
+def _bar(policy: str, title: str, ratio: Ratio, marked: bool) -> Bar:
     """A policy's speed-up, or nothing but its interval where its timings are too noisy."""
-    policy, ratio = line["policy"], ratio_of(line, "request_speedup")
-    assert ratio, "known where the speed-up of decoding is"
     low, high = ratio.interval or (None, None)
     if ratio.uncertainty:
         low, high = timed_interval(ratio.value, ratio.uncertainty)
     value, shown = ratio.value, f"{ratio.value:.2f}×"
     if ratio.too_noisy:
         value, shown = 0.0, timed_short(ratio.value, ratio.uncertainty, "×")
-    return Bar(policy, titles[policy], value, low, high, shown, marked=marked)
+    return Bar(policy, title, value, low, high, shown, marked=marked)
 
 
 def place_of(about: Mapping[str, Any]) -> str:

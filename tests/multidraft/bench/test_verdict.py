@@ -311,9 +311,9 @@ def test_a_verdict_and_a_table_have_the_same_intervals_whatever_the_order_of_the
     for option in found.options:
         for part, name in (("decode", "speedup"), ("request", "request_speedup")):
             ratio = option.times_as_fast(found.plain, part)
-            shown = [table[option.spec][name + end] for end in ("", "_low", "_high")]
-            assert shown == pytest.approx([ratio.value, ratio.low, ratio.high], abs=0)
-        assert table[option.spec]["mean_accepted_tokens"] == pytest.approx(option.mean_accepted_tokens)
+            shown = getattr(table[option.spec], name)
+            assert (shown.value, *shown.interval) == pytest.approx((ratio.value, ratio.low, ratio.high), abs=0)
+        assert table[option.spec].mean_accepted_tokens == pytest.approx(option.mean_accepted_tokens)
 
 
 def test_runs_that_cannot_be_compared():

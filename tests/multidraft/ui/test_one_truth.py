@@ -59,12 +59,12 @@ def test_a_batch_has_one_figure_everywhere(workbench: Workbench, batch: BatchJob
         own = next(option for option in live.options if option.spec == policy)
         ran = [own.times_as_fast(live.plain, part) for part in ("decode", "request")]
         for name, found, advised in zip(FIGURES, ran, verdict, strict=True):
-            figure = shown[policy][name]
+            figure = getattr(shown[policy], name).value
             assert figure == pytest.approx(summary.loc[policy, name]) == pytest.approx(found.value)
             assert figure == pytest.approx(advised)
             assert found.prompts == summary.loc[policy, f"{name}_prompts"] == 4, "one was asked twice"
             assert number(figure, 2, "×") in lab
-        assert number(shown[policy]["speedup"], 2, "×") in page
+        assert number(shown[policy].speedup.value, 2, "×") in page
 
 
 def test_the_fastest_policy_is_the_same_everywhere(tmp_path: Path) -> None:

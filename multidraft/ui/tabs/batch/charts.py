@@ -20,31 +20,28 @@ from storage.figures import FEWEST_TO_TELL
 def speedup_by_task_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
     """Speed-up of decoding by task and policy, of all prompts where no tasks are named; pale where its interval does
     not exclude 1, or too few prompts were measured."""
-    known = summary.summarise(rows).dropna(subset=["speedup"])
-    named = set(known["task"]) != {summary.NO_TASK}
-    ratios = [summary.ratio_of(line, "speedup") for line in known.to_dict("records")]
-    known["certain"] = [bool(ratio and ratio.side) for ratio in ratios]
-    known["said"] = [ratio.text("×") if ratio else "" for ratio in ratios]
-    below = "task" * named if known["certain"].all() else f"pale: may be 1×, or under {FEWEST_TO_TELL} prompts"
+    known = [(task, spec, of.speedup) for (task, spec), of in summary.summarise(rows).items() if of.speedup]
+    named = {task for task, *_ in known} != {summary.NO_TASK}
+    certain = all(ratio.side for *_, ratio in known)
+    below = "task" * named if certain else f"pale: may be 1×, or under {FEWEST_TO_TELL} prompts"
     figure = speedup_figure("Decode speed-up by task" if named else "Decode speed-up", below)
     figure.update_layout(meta={"x": "task"})  # in its CSV
     for policy in policies:
-        if (own := known[known["policy"] == policy]).empty:
+        own = [(escape(task) if named else ALL_PROMPTS, ratio) for task, spec, ratio in known if spec == policy]
+        if not own:
             continue
+        tasks, ratios = map(list, zip(*own, strict=True))
         figure.add_bar(
-            x=[escape(str(task)) if named else ALL_PROMPTS for task in own["task"]],
-            y=own["speedup"].to_list(),
+            x=tasks,
+            y=[ratio.value for ratio in ratios],
             name=escape(policy_title(policy)),
-            marker={
-                **bar_marker(policy, policies),
-                "opacity": [1 if certain else 0.35 for certain in own["certain"]],
-            },
-            customdata=own["said"].to_list(),
+            marker={**bar_marker(policy, policies), "opacity": [1 if ratio.side else 0.35 for ratio in ratios]},
+            customdata=[ratio.text("×") for ratio in ratios],
             meta={
                 "columns": {
-                    "low (95 %)": own["speedup_low"].to_list(),
-                    "high (95 %)": own["speedup_high"].to_list(),
-                    "pale": [not certain for certain in own["certain"]],
+                    "low (95 %)": [ratio.low for ratio in ratios],
+                    "high (95 %)": [ratio.high for ratio in ratios],
+                    "pale": [not ratio.side for ratio in ratios],
                 }
             },
             hovertemplate="%{x}: %{customdata}",

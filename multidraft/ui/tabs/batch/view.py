@@ -13,7 +13,7 @@ from multidraft.bench import summary, verdict
 from multidraft.bench.batches import summary_of_batches
 from multidraft.bench.measured import leader
 from multidraft.bench.suites import Suite
-from multidraft.bench.summary import Row
+from multidraft.bench.summary import Figures, Row
 from multidraft.policies.titles import policy_title
 from multidraft.service import odd
 from multidraft.service.batch import BatchJob
@@ -221,24 +221,24 @@ def summary_html(rows: Sequence[Row], policies: Sequence[str], measured_on: str)
         else ""
     )
     label = "All figures by task and policy"
-    whole = markup.table_of([_figures(line) for line in summary.summarise(rows).itertuples()], figures=7, label=label)
+    whole = markup.table_of(
+        [_figures(*of, found) for of, found in summary.summarise(rows).items()], figures=7, label=label
+    )
     about = f"{measured_on}. {what} {markup.left_out(summary.short_rows(rows))}"
     return markup.caption_html(about) + matrix + markup.folded(label, whole)
 
 
-def _figures(line: Any) -> dict[str, Any]:
+def _figures(task: str, policy: str, found: Figures) -> dict[str, Any]:
     return {
-        "Task": line.task,
-        "Policy": policy_title(line.policy),
-        "Runs": line.prompts,
-        "Finished": line.finished,
-        "Too long": line.too_long,
-        "Tokens/s": number(line.tokens_per_second, 1),
-        **{
-            title: verdict.times(summary.ratio_of(line._asdict(), name))
-            for title, name in (("Decode speed-up", "speedup"), ("Request speed-up", "request_speedup"))
-        },
-        MAT: number(line.mean_accepted_tokens, 2),
+        "Task": task,
+        "Policy": policy_title(policy),
+        "Runs": found.prompts,
+        "Finished": found.finished,
+        "Too long": found.too_long,
+        "Tokens/s": number(found.tokens_per_second, 1),
+        "Decode speed-up": verdict.times(found.speedup),
+        "Request speed-up": verdict.times(found.request_speedup),
+        MAT: number(found.mean_accepted_tokens, 2),
     }
 
 
@@ -266,11 +266,11 @@ def matrix_html(rows: Sequence[Row], policies: Sequence[str]) -> Markup:
     )
 
 
-def _cells(found: Mapping[str, Mapping[str, Any]], policies: Sequence[str], best: str | None) -> list[str]:
+def _cells(found: Mapping[str, Figures], policies: Sequence[str], best: str | None) -> list[str]:
     cells = []
     for policy in policies:
-        ratio = summary.ratio_of(found.get(policy, {}), "speedup")
-        cells.append(markup.ratio_html(verdict.times(ratio), policy == best))
+        of = found.get(policy)
+        cells.append(markup.ratio_html(verdict.times(of and of.speedup), policy == best))
     return cells
 
 

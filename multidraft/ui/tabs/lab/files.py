@@ -18,13 +18,13 @@ from multidraft.bench.action import listed
 from multidraft.replay.experiment import Experiment
 from multidraft.service.lab import Sweep
 from multidraft.ui.results import cite
-from multidraft.ui.results.compared import ratio_columns
 from multidraft.ui.results.pages import root_of
 from multidraft.ui.tabs.lab import view
 from multidraft.ui.tabs.lab.texts import Asked, query_of
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.exports import offered_file
 from storage.export import cell
+from storage.figures import ratio_columns
 
 
 def outcomes_file(experiment: Experiment) -> Path | None:
