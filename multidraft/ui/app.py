@@ -27,7 +27,6 @@ from multidraft.serving.guard import ANY, Guard
 from multidraft.serving.metrics import Metrics
 from multidraft.serving.openai.server import Server, healthy
 from multidraft.serving.operator import Operator
-from multidraft.ui import example
 from multidraft.ui.middleware import BodyLimit, Delivery
 from multidraft.ui.page import REFUSALS, Page
 from multidraft.ui.pool_line import PoolLine
@@ -161,7 +160,7 @@ def serve(
     """Build the page and serve it in the background, with the servers for programs beside it; ``page.local_url`` is its
     address, ``page.close()`` ends it. Of the settings those count that say who may ask, for what, and by which name."""
     verdicts = Verdicts(LabWork(workbench))
-    results = Results(workbench.store.path, example.path, verdicts, workbench.fits, lambda: recorded_runs()[-1])
+    results = Results(workbench.store.path, verdicts, workbench.fits, lambda: recorded_runs()[-1])
     routes = [*Server(workbench, settings.api_key).routes(), Metrics(workbench).route(), Route("/health", healthy)]
     routes += results.routes()
     if settings.operator_key:
@@ -218,11 +217,11 @@ def _build(workbench: Workbench, loader: PoolLoader, verdicts: Verdicts, may_imp
         with gr.Tab("Batch", id="batch") as tab:
             Batch(workbench, verdicts).build(page, line, tab)
         with gr.Tab("Lab", id="lab") as lab:
-            Lab(workbench, example.path).build(lab, page)
+            Lab(workbench).build(lab, page)
         with gr.Tab("Results", id="results") as tab:
-            Experiments(workbench, loader.allowed, example.path).build(page, tab)
+            Experiments(workbench, loader.allowed).build(page, tab)
         with gr.Tab("Dashboard", id="dashboard") as tab:
-            dashboard = Dashboard(workbench.store, present, verdicts.work, example.path, may_import)
+            dashboard = Dashboard(workbench.store, present, verdicts.work, may_import)
             dashboard.build(page, tab)
             line.changed(dashboard.follow, dashboard.followers, dashboard.followers)
         with gr.Tab("Pool", id="pool") as tab:

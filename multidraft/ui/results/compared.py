@@ -14,6 +14,7 @@ from multidraft.bench import comparison_verdict
 from multidraft.bench.comparison import Comparison, Paired
 from multidraft.bench.summary import Row
 from multidraft.policies.titles import policy_title
+from multidraft.ui import example
 from multidraft.ui.results import drawing
 from multidraft.ui.results.conditions import experiment_facts, foot_of, settings_of
 from multidraft.ui.results.drawing import Bar
@@ -34,16 +35,16 @@ _page = markup.macros("results/page.html")
 
 
 @kept
-def comparison_result(path: Path, first: str, second: str, example: Path | None = None) -> Result | None:
+def comparison_result(path: Path, first: str, second: str) -> Result | None:
     """Two experiments compared; ``None`` if one of them is unknown.
 
     Args:
-        path: the history, which has their runs unless ``example`` has.
+        path: the history, which has their runs unless the recorded example has.
 
     Raises:
         UserError: nothing of them can be compared, or they are the same.
     """
-    paths = [path if example is None or experiments.in_history(path, id) else example for id in (first, second)]
+    paths = [path if experiments.in_history(path, id) else example.path() for id in (first, second)]
     a, b = (experiments.experiment(place, id) for place, id in zip(paths, (first, second), strict=True))
     if a is None or b is None:
         return None

@@ -31,6 +31,7 @@ from multidraft.replay.recorded import none_replayable
 from multidraft.replay.specs import replayed_as
 from multidraft.service.lab import Verdicts
 from multidraft.service.odd import Fits, unjudged
+from multidraft.ui import example
 from multidraft.ui.results import cite, compared, result
 from multidraft.ui.results.advised import Advised, advice_on
 from multidraft.ui.results.drawing import BODY
@@ -66,7 +67,7 @@ Answer = Callable[[Result], Response]
 
 
 class Results:
-    """The results in a history, and in the example where there is one; with ``verdicts`` on batches of the history.
+    """The results in a history, and in the recorded example; with ``verdicts`` on batches of the history.
 
     ``fits`` tells of which runs the answers make sense, ``front`` has the run that the app's own preview shows.
     """
@@ -74,12 +75,11 @@ class Results:
     def __init__(
         self,
         path: Path,
-        example: Callable[[], Path] | None = None,
         verdicts: Verdicts | None = None,
         fits: Fits = unjudged,
         front: Callable[[], Run] | None = None,
     ):
-        self._path, self._example, self._verdicts, self._fits, self._front = path, example, verdicts, fits, front
+        self._path, self._verdicts, self._fits, self._front = path, verdicts, fits, front
         self._drawing = threading.Lock()  # one at a time: runs are timed beside it
         self._drawn: dict[str, bytes] = {}  # by the SVG
 
@@ -102,10 +102,8 @@ class Results:
         if any(not id or len(id) > LONGEST_ID for id in ids):
             return None
         if kind == "comparison":
-            example = self._example() if self._example else None
-            return compared.comparison_result(self._path, ids[0], ids[1], example) if len(ids) == 2 else None
-        found = self._in(self._path, kind, ids)
-        return found or (self._in(self._example(), kind, ids) if self._example else None)
+            return compared.comparison_result(self._path, ids[0], ids[1]) if len(ids) == 2 else None
+        return self._in(self._path, kind, ids) or self._in(example.path(), kind, ids)
 
     def _in(self, path: Path, kind: str, ids: Sequence[str]) -> Result | None:
         if kind == "run" and len(ids) == 1 and (number := run_number(ids[0])) is not None:
@@ -164,7 +162,7 @@ class Results:
         if not self._verdicts or not found.place.startswith("batch/"):
             return "", ""
         id = found.made[0]["id"]
-        if why := none_replayable(self._path if self._is_batch(found) or not self._example else self._example(), id):
+        if why := none_replayable(self._path if self._is_batch(found) else example.path(), id):
             return "", why
         asked = [("tab", "lab"), ("lab_batch", id)]
         specs = dict.fromkeys(replayed_as(line["policy"]) for line in found.figures if line["policy"] != PLAIN)

@@ -63,7 +63,7 @@ def test_a_history_without_its_benchmarks_is_not_packed(tmp_path: Path, monkeypa
 
 def test_the_dashboard_shows_it_until_there_is_a_run(tmp_path: Path) -> None:
     with Store(tmp_path / "runs.db") as store:
-        dashboard = built(Dashboard(store, lambda: {"pool": "other"}, example=example.path))
+        dashboard = built(Dashboard(store, lambda: {"pool": "other"}))
         shown = dashboard.refreshed(click(), {}, *Chosen(pool="other", hardware="mine").values())
         assert "Recorded examples" in shown[dashboard.note] and "One drafter" in shown[dashboard.summary]
         opened = dashboard.run.show(example.FIRST + 1)
@@ -77,7 +77,7 @@ def test_the_dashboard_shows_it_until_there_is_a_run(tmp_path: Path) -> None:
 
 def test_its_results_have_pages_and_can_be_compared(tmp_path: Path) -> None:
     verdicts: Any = object()
-    browser = opened(Results(tmp_path / "none.db", example.path, verdicts))
+    browser = opened(Results(tmp_path / "none.db", verdicts))
     newer, older = (one["id"] for one in experiments.listed(example.path())[:2])
     for place in (f"batch/{newer}", f"comparison/{older}/{newer}", f"run/{example.FIRST + 1}"):
         page, lab = browser.get(f"/result/{place}"), f"?tab=lab&amp;lab_{place.replace('/', '=')}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from multidraft.policies.titles import policy_title
 from multidraft.replay.regret import regret_by_round
+from multidraft.ui import example
 from multidraft.ui.results.conditions import run_settings
 from multidraft.ui.tabs.dashboard.filters import BASELINES, SOURCES
 from multidraft.ui.widgets import tokens
@@ -141,15 +142,15 @@ def regret_figure(policy: str, rounds: Sequence[Round], table: np.ndarray) -> go
 
 
 class RunSection:
-    """A run's page.
+    """The page of a run of a history, or of the recorded example.
 
     Attributes:
         parts: what :meth:`show` fills.
         id: holds the number of the run that is open; 0 for none.
     """
 
-    def __init__(self, path: Path, example: Callable[[], Path] | None = None):
-        self.path, self.example = path, example
+    def __init__(self, path: Path):
+        self.path = path
 
     def build(self) -> None:
         with gr.Row(elem_classes="md-pager"):
@@ -181,8 +182,7 @@ class RunSection:
         }
 
     def _run(self, id: int) -> Run | None:
-        run = queries.run(self.path, id)
-        return queries.run(self.example(), id) if run is None and self.example else run
+        return queries.run(self.path, id) or queries.run(example.path(), id)
 
     def export(self, id: int) -> str:
 

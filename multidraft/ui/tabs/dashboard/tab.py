@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from drafters.errors import UserError
 from multidraft.service.lab import LabWork, ReplayJob
+from multidraft.ui import example
 from multidraft.ui.tabs.dashboard import filters as dashboard_filters
 from multidraft.ui.tabs.dashboard import tables, unmatched, views
 from multidraft.ui.tabs.dashboard.beginning import PromptBox
@@ -54,7 +55,6 @@ class Dashboard:
     Args:
         defaults: the filters to begin with, by their names in :class:`Chosen`; asked for whenever a page is opened.
         work: replays the runs for a verdict on them; without it there is none.
-        example: path of the history that is shown, and labelled, as long as the store holds no run.
         may_import: whether visitors may add results of other tools.
     """
 
@@ -63,12 +63,11 @@ class Dashboard:
         store: Store,
         defaults: Callable[[], dict[str, Any]] = dict,
         work: LabWork | None = None,
-        example: Callable[[], Path] | None = None,
         may_import: bool = True,
     ):
-        self.store, self.defaults, self.work, self.example = store, defaults, work, example
+        self.store, self.defaults, self.work = store, defaults, work
         self.exchange = Exchange(store, may_import)
-        self.run = RunSection(store.path, example)
+        self.run = RunSection(store.path)
         self.box = PromptBox(work)
         self.places: dict[Chart, list[Any]] = {}
 
@@ -252,8 +251,8 @@ class Dashboard:
 
     @property
     def path(self) -> Path:
-        """The history that is shown: the store's, or the example."""
-        return self.store.path if self.example is None or _count(self.store.path) else self.example()
+        """The history that is shown: the store's, or the recorded example as long as that holds no run."""
+        return self.store.path if _count(self.store.path) else example.path()
 
     def overview(self, *values: Any) -> Updates:
         """Note, visibility of the figures, policies ranked, and what the button that narrows the filters chooses."""
@@ -261,8 +260,6 @@ class Dashboard:
         note = views.problems_html(self.store)
         try:
             path = self.path
-            if not _count(path):
-                return {**hidden, self.note: note + tables.EMPTY}
             if path != self.store.path:
                 note += tables.EXAMPLE
             chosen = Chosen(*values).filter()

@@ -18,7 +18,6 @@ from storage.records import status_title
 
 template = markup.macros("tabs/dashboard/tables.html")
 
-EMPTY = markup.empty_html("No runs yet.", template.nothing_yet())
 EXAMPLE = markup.message_html(
     "idle",
     "Recorded examples: benchmarks measured beforehand, under the conditions that each run names. They are not "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from html import escape
@@ -14,6 +13,7 @@ import gradio as gr
 from multidraft.policies.titles import policy_titles
 from multidraft.service.batch import BatchJob
 from multidraft.service.workbench import Workbench
+from multidraft.ui import example
 from multidraft.ui.tabs.experiments import view
 from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, QUICK, Updates, clicked
 from multidraft.ui.widgets.markup import caption_html, heading_html, minute, problem_html
@@ -56,11 +56,10 @@ class Experiments:
 
     Args:
         may_note: whether visitors may change the notes of experiments: all of them see these.
-        example: path of the history that is listed where it is asked for, or the store holds no experiment.
     """
 
-    def __init__(self, workbench: Workbench, may_note: bool, example: Callable[[], Path] | None = None):
-        self.store, self.jobs, self.may_note, self.example = workbench.store, workbench.jobs, may_note, example
+    def __init__(self, workbench: Workbench, may_note: bool):
+        self.store, self.jobs, self.may_note = workbench.store, workbench.jobs, may_note
 
     def build(self, page: gr.Blocks, tab: gr.Tab) -> None:
         """Lay out the inside of ``tab``, which brings itself up to date when it is opened; the address of ``page`` has
@@ -151,17 +150,16 @@ class Experiments:
             pages = max(1, -(-total // view.PAGE))
             page = min(max(page, 0), pages - 1)
             found = experiments.listed(path, sought, limit=view.PAGE, offset=page * view.PAGE)
-            nothing = view.NOTHING_FITS if words or kind or version else view.EMPTY
             own = path == self.store.path
             running = [job for job in self.jobs.listed if isinstance(job, BatchJob)]
-            table = view.list_html(path, found, self.may_note and own, running) if found else nothing
+            table = view.list_html(path, found, self.may_note and own, running) if found else view.NOTHING_FITS
             if not own:
                 table = view.EXAMPLES + table
         except StorageError as error:
             total, pages, found, own, table = 0, 1, [], True, problem_html(error)
         first = page * view.PAGE + 1
         said = f"Results {first}–{first + len(found) - 1} of {total:,}."
-        if own and self.example:
+        if own:
             said += " Recorded examples are under Kind."
         line = caption_html(said) if found else ""
         return {
@@ -173,9 +171,9 @@ class Experiments:
         }
 
     def _path(self, kind: str) -> Path:
-        """The history that is listed."""
+        """The history that is listed: the recorded example where it is asked for, or the store holds no experiment."""
         path = self.store.path
-        return self.example() if self.example and (kind == EXAMPLE or not experiments.count(path)) else path
+        return example.path() if kind == EXAMPLE or not experiments.count(path) else path
 
     def open_note(self, event: gr.EventData) -> Updates:
         """The field for the note on the experiment that was clicked."""

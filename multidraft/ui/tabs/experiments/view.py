@@ -24,9 +24,6 @@ MOST_LISTED = 4
 
 template = markup.macros("tabs/experiments/view.html")
 
-EMPTY = markup.empty_html(
-    "No results yet.", "Every race and batch is listed here, and so is what bench --db writes into this history."
-)
 EXAMPLES = markup.message_html(
     "idle",
     "Recorded examples: benchmarks measured beforehand, which are not part of this server's history.",

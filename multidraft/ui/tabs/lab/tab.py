@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import gradio as gr
@@ -34,15 +33,11 @@ REWARD = (
 
 
 class Lab:
-    """The tab and what its controls do.
+    """The tab and what its controls do."""
 
-    Args:
-        example: path of the recorded examples, which can be replayed beside the history.
-    """
-
-    def __init__(self, workbench: Workbench, example: Callable[[], Path] | None = None):
+    def __init__(self, workbench: Workbench):
         self.workbench = workbench
-        self.texts = TextChoice(LabWork(workbench), example)
+        self.texts = TextChoice(LabWork(workbench))
         self.sweeping = SweepSection(workbench, self.texts)
 
     def build(self, tab: gr.Tab, page: gr.Blocks) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,10 +15,10 @@ from multidraft.bench.action import listed
 from multidraft.replay.recorded import none_replayable, recorded_texts
 from multidraft.service.inputs import whole_number
 from multidraft.service.lab import LabWork
-from multidraft.ui.example import FIRST
+from multidraft.ui import example
 from multidraft.ui.results.result import name_of
 from multidraft.ui.widgets.events import Updates
-from multidraft.ui.widgets.markup import count, empty_html, macros, message_html, minute, problem_html
+from multidraft.ui.widgets.markup import count, message_html, minute, problem_html
 from storage import experiments, texts
 from storage.experiments import Sought
 from storage.filters import Filter
@@ -34,9 +34,6 @@ EXAMPLE = "example"
 
 RECENT = TextFilter(among=20_000)
 """Runs older than so many are not offered; one of them can still be named by its number."""
-
-_template = macros("tabs/lab/view.html")
-EMPTY = empty_html("No run to replay yet.", _template.nothing())
 
 _benches, _groups, _size = kept(texts.benches), kept(texts.groups), kept(texts.size)
 _experiments = kept(experiments.listed)
@@ -58,13 +55,10 @@ FIELDS = len(Asked.__dataclass_fields__)
 
 
 class TextChoice:
-    """The fields, and what they choose from the history that ``own`` replays, or from the examples.
-
-    Args:
-        example: path of these, if there are any.
+    """The fields, and what they choose from the history that ``own`` replays, or from the recorded examples.
 
     Attributes:
-        empty: stands in place of the rest of the tab where there is nothing to replay; ``inside`` is that rest.
+        empty: stands in place of the rest of the tab where the history cannot be read; ``inside`` is that rest.
         fields: those of :class:`Asked`.
         note: says how many texts that is.
     """
@@ -72,8 +66,8 @@ class TextChoice:
     empty: gr.HTML
     inside: gr.Column
 
-    def __init__(self, own: LabWork, example: Callable[[], Path] | None = None):
-        self.own, self._example = own, example
+    def __init__(self, own: LabWork):
+        self.own = own
         self.fields: list[gr.Dropdown | gr.Number] = []
 
     def build(self) -> None:
@@ -91,15 +85,14 @@ class TextChoice:
         self.fields, self.note = [bench, suite, tasks, batch, newest, run], note
 
     def refresh(self, *values: Any) -> Updates:
-        """The empty state or the inside of the tab, and the first four fields with what there is now to choose.
+        """What is wrong with the history, or the inside of the tab, and the first four fields with what there is now to
+        choose.
 
         A value is given only where the field's own is gone: it may have been changed meanwhile.
         """
         asked = Asked(*values)
         try:
             found = self._benches()
-            if not found:
-                return {self.empty: EMPTY, self.inside: gr.Column(visible=False)}
             wanted = asked.bench or self._bench_of(asked)
             key = wanted if wanted in found else next(iter(found))
             path, of_bench = self._work(key).path, _of_bench(found[key])
@@ -122,35 +115,31 @@ class TextChoice:
 
     def _bench_of(self, asked: Asked) -> str | None:
         """The pool and machine of the batch that an address names, or those of the example that has its run."""
-        for example, work in self._works.items():
-            if example and asked.run is not None and asked.run >= FIRST:
+        for begin, work in self._works.items():
+            if begin and asked.run is not None and asked.run >= example.FIRST:
                 return next((key for key in self._benches() if key.startswith(EXAMPLE)), None)
             if asked.batch and (one := experiments.experiment(work.path, asked.batch)):
-                return _key(example, one["card_hash"], one["hardware"], one["dtype"])
+                return _key(begin, one["card_hash"], one["hardware"], one["dtype"])
         return None
 
     @cached_property
-    def _examples(self) -> LabWork | None:
-        return LabWork(self.own.workbench, self._example()) if self._example else None
-
-    @property
     def _works(self) -> dict[str, LabWork]:
         """The histories, by the beginning of the keys of their pools and machines."""
-        return {"": self.own} | ({EXAMPLE: self._examples} if self._examples else {})
+        return {"": self.own, EXAMPLE: LabWork(self.own.workbench, example.path())}
 
     def _work(self, key: str | None) -> LabWork:
-        return ((key or "").startswith(f"{EXAMPLE}\n") and self._examples) or self.own
+        return self._works[EXAMPLE if (key or "").startswith(f"{EXAMPLE}\n") else ""]
 
     def work(self, asked: Asked) -> LabWork:
         """What replays the history that is chosen; a run's number says which has it."""
         if asked.run is not None:
-            return self._examples if self._examples and asked.run >= FIRST else self.own
+            return self._works[EXAMPLE if asked.run >= example.FIRST else ""]
         return self._work(asked.bench)
 
     def _benches(self) -> dict[str, Bench]:
         """Pools and machines by their keys, that of the newest run first; those of the examples are the last."""
-        found = ((example, bench) for example, work in self._works.items() for bench in _benches(work.path, RECENT))
-        return {_key(example, b.card_hash, b.hardware, b.dtype): b for example, b in found}
+        found = ((begin, bench) for begin, work in self._works.items() for bench in _benches(work.path, RECENT))
+        return {_key(begin, b.card_hash, b.hardware, b.dtype): b for begin, b in found}
 
     def describe(self, *values: Any) -> str:
         """How many texts are chosen, or what is wrong with the choice."""
@@ -274,8 +263,8 @@ def _batches(path: Path, bench: Bench) -> list[tuple[str, str]]:
     ]
 
 
-def _key(example: str, *parts: str) -> str:
-    return "\n".join((example, *parts) if example else parts)
+def _key(begin: str, *parts: str) -> str:
+    return "\n".join((begin, *parts) if begin else parts)
 
 
 def _label(bench: Bench, key: str, all: Mapping[str, Bench]) -> str:

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from multidraft.ui import example
 from multidraft.ui.results.pages import Results
 from storage.run import Scores
 from storage.store import Store
@@ -15,7 +16,7 @@ from tests.runs import make_round, make_run
 ROUNDS = [make_round(index) for index in range(3)]
 
 
-def test_a_recorded_example_is_compared_with_the_history_but_not_opened_in_the_app(tmp_path: Path) -> None:
+def test_a_recorded_example_is_compared_with_the_history_but_not_opened_in_the_app(tmp_path: Path, monkeypatch) -> None:
     own, recorded = tmp_path / "own.db", tmp_path / "recorded.db"
     with Store(recorded) as store:
         for number in range(6):
@@ -23,7 +24,8 @@ def test_a_recorded_example_is_compared_with_the_history_but_not_opened_in_the_a
     with Store(own) as store:
         for number in range(6):
             store.add(make_run(prompt=f"p{number}", rounds=ROUNDS, batch_id="mine", source="batch", version="2"))
-    browser = opened(Results(own, lambda: recorded))
+    monkeypatch.setattr(example, "path", lambda: recorded)
+    browser = opened(Results(own))
     page = browser.get("/result/comparison/a/mine").text
     assert "version (1 → 2)" in page and page.count('<a href="../../run/') == 6, "numbers of runs are the history's"
     found = browser.get("/result/comparison/a/mine.json").json()["prompts"]

@@ -109,13 +109,6 @@ def test_what_the_pool_would_begin_a_prompt_with(workbench: Workbench, monkeypat
     assert " ± " in shown and shown.index(">near</") < shown.index(">far</")
 
 
-def test_an_empty_history_says_how_to_fill_it(store: Store) -> None:
-    shown = overview(dashboard := build(store))
-    assert "No runs yet" in shown["note"] and "Play" in shown["note"]
-    assert shown["body"].visible is False
-    assert drawn(dashboard, "speedup") == [gr.skip()]
-
-
 def test_figures_after_runs(filled: Dashboard) -> None:
     shown = overview(filled)
     assert shown["note"] == shown["mixture"] == "" and shown["body"].visible is True

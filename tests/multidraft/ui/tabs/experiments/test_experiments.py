@@ -32,9 +32,10 @@ def filled(store: Store) -> Store:
     return store
 
 
-def test_an_empty_history_says_what_comes_here(store: Store) -> None:
+def test_as_long_as_there_is_none_the_recorded_examples_are_listed(store: Store) -> None:
     tab = build(store)
-    assert "No results yet" in tab.show(0, "", "", "", "newest")[tab.list]
+    assert "Recorded examples: benchmarks" in tab.show(0, "", "", "", "newest")[tab.list]
+    assert "No result fits" in tab.show(0, "no such word", "", "", "newest")[tab.list]
 
 
 def test_experiments_are_listed_with_their_figures_and_pages(filled: Store) -> None:

@@ -175,12 +175,6 @@ def test_fields_say_what_there_is_to_replay(lab: Lab) -> None:
     assert (every := lab.all_policies(bench.value, ["fixed:far"]))[0] == "fixed:far" and "fixed:near" not in every
 
 
-def test_an_empty_history_says_how_to_get_runs(workbench: Workbench) -> None:
-    texts = built(Lab(workbench), workbench).texts
-    shown = texts.refresh(None, ALL_SUITES, [], "", 50, None)
-    assert "No run to replay yet" in shown[texts.empty] and not shown[texts.inside].visible
-
-
 def sweep(lab: Lab, policy: str, setting: str, start: float, end: float, points: float) -> dict[Any, Any]:
     """What is shown in the end."""
     asked = (bench_of(lab), ALL_SUITES, [], "", 50, None)

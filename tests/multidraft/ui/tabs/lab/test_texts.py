@@ -11,6 +11,7 @@ import numpy as np
 
 from drafters.base import Acceptances
 from multidraft.service.lab import LabWork
+from multidraft.ui import example
 from multidraft.ui.example import FIRST
 from multidraft.ui.tabs.lab.texts import ALL_SUITES, Asked, TextChoice, restored
 from storage.store import Store
@@ -20,9 +21,9 @@ from tests.runs import make_run
 TABLE = Acceptances(*np.zeros((3, 2, 6), dtype=int))
 
 
-def choice_of(path: Path, examples: Path | None = None) -> TextChoice:
+def choice_of(path: Path) -> TextChoice:
     workbench = SimpleNamespace(store=SimpleNamespace(path=path), recorded_costs=None)
-    choice = TextChoice(LabWork(workbench), examples and (lambda: examples))
+    choice = TextChoice(LabWork(workbench))
     with gr.Blocks():
         choice.empty, choice.inside = gr.HTML(), gr.Column()
         choice.build()
@@ -68,14 +69,17 @@ def test_the_texts_may_be_those_of_one_batch(tmp_path: Path) -> None:
     assert choice.refresh(bench.value, ALL_SUITES, [], "c", 50, None)[choice.fields[3]].value == "", "other hardware"
 
 
-def test_examples_are_replayed_where_the_history_has_nothing_and_where_they_are_asked_for(tmp_path: Path) -> None:
+def test_examples_are_replayed_where_the_history_has_nothing_and_where_they_are_asked_for(
+    tmp_path: Path, monkeypatch
+) -> None:
     own, examples = tmp_path / "runs.db", tmp_path / "example.db"
+    monkeypatch.setattr(example, "path", lambda: examples)
     with Store(examples) as store:
         store.add(make_run(id=FIRST, batch_id="e", source="bench", acceptance=TABLE))
     with Store(own) as store:
         store.add(make_run(policy="autoregressive", batch_id="plain", source="bench"))
         assert store.flush()
-        choice = choice_of(own, examples)
+        choice = choice_of(own)
         key = choice.refresh(None, ALL_SUITES, [], "", 50, None)[choice.fields[0]].value
         assert choice.work(Asked(key, ALL_SUITES, [], "", 50, None)).path == examples
         assert "Recorded examples, not this server" in choice.describe(key, ALL_SUITES, [], "", 50, None)
