@@ -198,9 +198,6 @@ def serve(
 
 
 def _build(workbench: Workbench, loader: PoolLoader, verdicts: Verdicts, may_import: bool = True) -> gr.Blocks:
-    def present() -> dict[str, str]:
-        return {"pool": workbench.pool.name, "hardware": workbench.hardware}
-
     line = PoolLine(loader)
     with Page(title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=_FILES) as page:
         gr.HTML(_HEADER, js_on_load=_SCRIPT)
@@ -221,7 +218,7 @@ def _build(workbench: Workbench, loader: PoolLoader, verdicts: Verdicts, may_imp
         with gr.Tab("Results", id="results") as tab:
             Experiments(workbench, loader.allowed).build(page, tab)
         with gr.Tab("Dashboard", id="dashboard") as tab:
-            dashboard = Dashboard(workbench.store, present, verdicts.work, may_import)
+            dashboard = Dashboard(verdicts.work, may_import)
             dashboard.build(page, tab)
             line.changed(dashboard.follow, dashboard.followers, dashboard.followers)
         with gr.Tab("Pool", id="pool") as tab:

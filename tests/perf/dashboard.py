@@ -19,10 +19,9 @@ import plotly.graph_objects as go
 from multidraft.bench.table import markdown
 from multidraft.ui.tabs.dashboard import views as dashboard_views
 from multidraft.ui.tabs.dashboard.filters import Chosen
-from multidraft.ui.tabs.dashboard.tab import Dashboard
 from storage import queries
 from storage.store import Store
-from tests.multidraft.ui.building import built
+from tests.multidraft.ui.building import built, dashboard_of
 from tests.multidraft.ui.tabs.visits import click
 from tests.perf.made_up_history import build_history
 
@@ -30,7 +29,7 @@ from tests.perf.made_up_history import build_history
 def view_milliseconds(store: Store) -> Iterator[tuple[str, float, float]]:
     """Each view's name with the milliseconds that its handler takes at the first and at the second call, including
     the charts' serialisation. The history must hold runs."""
-    dashboard = built(Dashboard(store))
+    dashboard = built(dashboard_of(store))
     everything, opened = Chosen().values(), click()
     newest = queries.listed(store.path, limit=1).iloc[0]
     some = Chosen(policy=[str(newest["policy"])], task=[str(newest["task"])]).values()

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import gradio as gr
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from multidraft.service.lab import LabWork
 from multidraft.service.pool_loading import PoolLoader
 from multidraft.service.workbench import Workbench
 from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.results.pages import Results
+from multidraft.ui.tabs.dashboard.tab import Dashboard
+from storage.store import Store
 
 T = TypeVar("T", bound=Any)
 
@@ -36,6 +40,12 @@ def built(tab: T, workbench: Workbench | None = None) -> T:
     """The tab with its components."""
     laid_out(tab, workbench)
     return tab
+
+
+def dashboard_of(store: Store, pool: str = "", hardware: str = "") -> Dashboard:
+    """The dashboard of a history, where no more is known of the pool that is loaded than its name and its machine."""
+    known = {"store": store, "recorded_costs": None, "pool": SimpleNamespace(name=pool), "hardware": hardware}
+    return Dashboard(LabWork(SimpleNamespace(**known, jobs=SimpleNamespace(listed=[]))))  # type: ignore[arg-type]
 
 
 def after(updates: Iterable[dict[Any, Any]]) -> dict[Any, Any]:

@@ -9,13 +9,12 @@ from multidraft.replay.recorded import recorded_runs
 from multidraft.ui import example
 from multidraft.ui.results.pages import Results
 from multidraft.ui.tabs.dashboard.filters import Chosen
-from multidraft.ui.tabs.dashboard.tab import Dashboard
 from storage import experiments, queries, texts
 from storage.connection import outdated
 from storage.filters import Filter
 from storage.store import Store
 from storage.texts import TextFilter
-from tests.multidraft.ui.building import built, opened
+from tests.multidraft.ui.building import built, dashboard_of, opened
 from tests.multidraft.ui.tabs.visits import click
 from tests.runs import make_run
 
@@ -63,7 +62,7 @@ def test_a_history_without_its_benchmarks_is_not_packed(tmp_path: Path, monkeypa
 
 def test_the_dashboard_shows_it_until_there_is_a_run(tmp_path: Path) -> None:
     with Store(tmp_path / "runs.db") as store:
-        dashboard = built(Dashboard(store, lambda: {"pool": "other"}))
+        dashboard = built(dashboard_of(store, "other"))
         shown = dashboard.refreshed(click(), {}, *Chosen(pool="other", hardware="mine").values())
         assert "Recorded examples" in shown[dashboard.note] and "One drafter" in shown[dashboard.summary]
         opened = dashboard.run.show(example.FIRST + 1)

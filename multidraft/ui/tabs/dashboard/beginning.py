@@ -6,24 +6,20 @@ import gradio as gr
 from markupsafe import Markup
 
 from drafters.errors import UserError
-from multidraft.service.lab import LabWork
+from multidraft.service.workbench import Workbench
 from multidraft.ui.widgets.events import HIDDEN
 from multidraft.ui.widgets.learnt import beginning_html
 from multidraft.ui.widgets.markup import problem_html
 
 
 class PromptBox:
-    """The field, its button and the answer.
+    """The field, its button and the answer."""
 
-    Args:
-        work: knows the loaded pool; without it there is no field.
-    """
-
-    def __init__(self, work: LabWork | None):
-        self.work = work
+    def __init__(self, workbench: Workbench):
+        self.workbench = workbench
 
     def build(self) -> None:
-        with gr.Row(elem_classes="md-ask", visible=self.work is not None):
+        with gr.Row(elem_classes="md-ask"):
             prompt = gr.Textbox(
                 label="Who would draft first for a prompt?",
                 placeholder="Type a prompt to see what acceptance the loaded pool expects of each drafter.",
@@ -38,10 +34,9 @@ class PromptBox:
 
     def answer(self, prompt: str) -> Markup:
         """What would begin it, or why nothing would."""
-        assert self.work is not None
-        pool = self.work.workbench.pool
+        pool = self.workbench.pool
         try:
-            found = self.work.workbench.beginning(prompt)
+            found = self.workbench.beginning(prompt)
         except UserError as error:
             return problem_html(error)
         return beginning_html(found, pool.name, pool.drafter_names)

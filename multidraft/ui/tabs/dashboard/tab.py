@@ -37,7 +37,6 @@ from storage.export import EXPORTS
 from storage.filters import Filter
 from storage.kept import kept
 from storage.problems import StorageError
-from storage.store import Store
 from storage.texts import TextFilter
 
 _KEEP_FILTERS = f"(...values) => keepFilters({json.dumps(PARAMETERS)}, values)"
@@ -53,23 +52,21 @@ class Dashboard:
     """The tab and what its controls do. The charts are those of ``charts.py``.
 
     Args:
-        defaults: the filters to begin with, by their names in :class:`Chosen`; asked for whenever a page is opened.
-        work: replays the runs for a verdict on them; without it there is none.
+        work: replays the runs of the history for a verdict on them.
         may_import: whether visitors may add results of other tools.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        defaults: Callable[[], dict[str, Any]] = dict,
-        work: LabWork | None = None,
-        may_import: bool = True,
-    ):
-        self.store, self.defaults, self.work = store, defaults, work
-        self.exchange = Exchange(store, may_import)
-        self.run = RunSection(store.path)
-        self.box = PromptBox(work)
+    def __init__(self, work: LabWork, may_import: bool = True):
+        self.work, self.store = work, work.workbench.store
+        self.exchange = Exchange(self.store, may_import)
+        self.run = RunSection(self.store.path)
+        self.box = PromptBox(work.workbench)
         self.places: dict[Chart, list[Any]] = {}
+
+    def defaults(self) -> dict[str, Any]:
+        """The filters that a page begins with, by their names in :class:`Chosen`: what is loaded now."""
+        bench = self.work.workbench
+        return {"pool": bench.pool.name, "hardware": bench.hardware}
 
     def build(self, page: gr.Blocks, tab: gr.Tab) -> None:
         """Lay out the inside of ``tab``, which brings itself up to date whenever it is opened; :meth:`follow` is for
@@ -108,7 +105,7 @@ class Dashboard:
             if section is FAST:
                 self.filters[-1].render()
                 self.summary = gr.HTML("", js_on_load=None, elem_id="policy-summary")
-                with gr.Row(elem_classes="md-pager", visible=self.work is not None):
+                with gr.Row(elem_classes="md-pager"):
                     self.advise = gr.Button(ADVISE, size="md", elem_id="advise")
                     self.lessons = gr.Button(LEARNT, size="md", elem_id="learnt")
                 self.verdict = gr.HTML("", js_on_load=None, elem_id="dashboard-verdict")
@@ -265,7 +262,7 @@ class Dashboard:
             chosen = Chosen(*values).filter()
             if (view := views.overview(path, chosen)) is None:
                 return {**hidden, self.note: note + unmatched.nothing_fits_html(path, Chosen(*values))}
-            note += running_html(self.store.path, chosen, self.work.workbench.jobs.listed if self.work else ())
+            note += running_html(self.store.path, chosen, self.work.workbench.jobs.listed)
         except (StorageError, UserError) as error:
             return {**hidden, self.note: note or problem_html(error)}
         return {
@@ -282,7 +279,6 @@ class Dashboard:
 
     def advised(self, watched: Callable[[LabWork, TextFilter], Iterator[Markup]], *values: Any) -> Iterator[Markup]:
         """The verdict on the texts of the filtered runs, or what they taught."""
-        assert self.work is not None
         try:
             chosen = self._filter(values)
             if self.path != self.store.path:

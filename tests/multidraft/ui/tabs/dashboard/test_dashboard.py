@@ -32,7 +32,7 @@ from storage import aggregates, ranking
 from storage.filters import Filter
 from storage.run import Baseline, Origin
 from storage.store import Store
-from tests.multidraft.ui.building import built, laid_out
+from tests.multidraft.ui.building import built, dashboard_of, laid_out
 from tests.multidraft.ui.tabs.visits import click, visit
 from tests.runs import make_generation, make_run
 
@@ -50,7 +50,7 @@ def filled(workbench: Workbench, store: Store) -> Dashboard:
 
 
 def build(store: Store) -> Dashboard:
-    return built(Dashboard(store, lambda: {"pool": "tiny"}))
+    return built(dashboard_of(store, "tiny"))
 
 
 def overview(dashboard: Dashboard, values: list[Any] = ALL) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def test_runs_of_a_batch_that_goes_on_are_told(workbench: Workbench, filled: Das
 def test_a_verdict_on_the_filtered_runs_and_what_they_taught(
     workbench: Workbench, filled: Dashboard, store: Store
 ) -> None:
-    dashboard, no_run = Dashboard(store, dict, LabWork(workbench)), Chosen(policy=["ucb"], since="2999-01-01").values()
+    dashboard, no_run = Dashboard(LabWork(workbench)), Chosen(policy=["ucb"], since="2999-01-01").values()
     *_, verdict = dashboard.advised(watched_verdict, *ALL)
     assert "1 prompt is too few to say which policy is faster" in verdict and "Replayed on 1 recorded text" in verdict
     *_, none = dashboard.advised(watched_verdict, *no_run)
@@ -97,7 +97,7 @@ def test_a_verdict_on_the_filtered_runs_and_what_they_taught(
 
 def test_what_the_pool_would_begin_a_prompt_with(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workbench.pool, "costs", CostMeter(4))  # or what other tests measured would count
-    box = PromptBox(LabWork(workbench))
+    box = PromptBox(workbench)
     assert "No past run on tiny is like this prompt, and it has no router" in box.answer("abc abd")
     assert "prompt is empty" in box.answer("  ")
     assert isinstance(workbench.pool.traffic, Traffic)
@@ -202,7 +202,7 @@ def test_a_newer_choice_is_not_written_over(filled: Dashboard) -> None:
 
 def test_filters_are_one_event_that_ends_with_the_last_choice(store: Store) -> None:
     """Of two events the older may end last; and Gradio drops what comes while one is under way, but for this mode."""
-    page, _ = laid_out(dashboard := Dashboard(store))
+    page, _ = laid_out(dashboard := dashboard_of(store))
     of_filters = {control._id for control in dashboard.filters}
     events = [fn for fn in page.fns.values() if of_filters & {id for id, _ in fn.targets}]
     (event,) = events

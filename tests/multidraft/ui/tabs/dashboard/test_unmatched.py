@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from multidraft.ui.tabs.dashboard.filters import CONTROLS, Chosen
-from multidraft.ui.tabs.dashboard.tab import Dashboard
 from multidraft.ui.tabs.dashboard.unmatched import let_go, nothing_fits_html, relaxed
 from storage.store import Store
-from tests.multidraft.ui.building import built
+from tests.multidraft.ui.building import built, dashboard_of
 from tests.multidraft.ui.tabs.visits import click
 from tests.runs import make_run
 
@@ -54,7 +53,7 @@ def test_a_history_without_a_finished_run_says_so(store: Store) -> None:
 
 
 def test_the_page_lets_go_what_the_changed_pool_does_not_have(store: Store, history: Path) -> None:
-    dashboard = built(Dashboard(store))
+    dashboard = built(dashboard_of(store))
     chosen = Chosen("other", card_hash="card of one")
     updates = dashboard.refreshed(click(target=dashboard.filters[0]), {}, *chosen.values())
     assert updates[dashboard.filters[PLACES["card_hash"]]].value == "" and updates[dashboard.body].visible is True

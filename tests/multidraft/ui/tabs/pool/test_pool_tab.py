@@ -16,7 +16,6 @@ from multidraft.service.workbench import Workbench
 from multidraft.serving.api import Api
 from multidraft.ui import pool_line
 from multidraft.ui.pool_line import PoolLine, news_text, progress_text
-from multidraft.ui.tabs.dashboard.tab import Dashboard
 from multidraft.ui.tabs.play.tab import Play
 from multidraft.ui.tabs.pool.tab import (
     PoolTab,
@@ -28,7 +27,7 @@ from multidraft.ui.tabs.pool.tab import (
 from multidraft.ui.tabs.race.tab import Race
 from storage.store import Store
 from tests.multidraft.service.test_pool_loading import ended
-from tests.multidraft.ui.building import after, built
+from tests.multidraft.ui.building import after, built, dashboard_of
 from tests.multidraft.ui.tabs.visits import click, visit
 
 PARAMS = SamplingParams(max_new_tokens=8, draft_length=4)
@@ -176,7 +175,7 @@ def test_the_pool_in_use_is_loaded_without_some_drafters_and_whole_again(own_ben
 
 
 def test_the_dashboard_s_filter_follows_unless_it_was_changed(store: Store) -> None:
-    dashboard = built(Dashboard(store, lambda: {"pool": "other", "hardware": "a GPU"}))
+    dashboard = built(dashboard_of(store, "other", "a GPU"))
     before = {"pool": "tiny", "hardware": "a CPU"}
     now, pool, hardware = (dashboard.follow(before, "tiny", "a CPU")[part] for part in dashboard.followers)
     assert (now["pool"], pool.value, hardware.value) == ("other", "other", "a GPU")
