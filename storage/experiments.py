@@ -150,7 +150,7 @@ def figures(path: str | Path, of: str | Filter, *, texts: bool = True) -> list[d
     return read_dicts(path, sql, values)
 
 
-def runs(path: str | Path, id: str, most: int) -> list[Run]:
-    """The first runs of an experiment with all their rounds, for those of few runs."""
+def runs(path: str | Path, id: str, most: int = -1) -> list[Run]:
+    """The first runs of an experiment, or all, with all their rounds."""
     ids = read_column(path, "SELECT id FROM runs WHERE batch_id = ? ORDER BY created_at, id LIMIT ?", [id, most])
     return [found for each in ids if (found := run(path, each))]

@@ -9,8 +9,9 @@ size fits into memory.
 from __future__ import annotations
 
 import csv
+import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -60,6 +61,15 @@ def cell(value: Any) -> Any:
     The characters are those that OWASP names (CSV Injection).
     """
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+def csv_of(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Lines that name their cells by the columns as CSV, with a header."""
+    file = io.StringIO(newline="")
+    writer = csv.DictWriter(file, list(lines[0]) if lines else [], lineterminator="\r\n")
+    writer.writeheader()
+    writer.writerows({name: cell(value) for name, value in line.items()} for line in lines)
+    return file.getvalue()
 
 
 def export_json(path: str | Path, filter: Filter, file: str | Path) -> int:

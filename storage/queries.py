@@ -62,11 +62,6 @@ def run(path: str | Path, id: int) -> Run | None:
     return run_of(rows[0], rounds) if rows else None
 
 
-def ids_of(path: str | Path, batch_id: str) -> list[int]:
-    """The ids of the runs of a batch that emitted something, oldest first."""
-    return read_column(path, "SELECT id FROM runs WHERE batch_id = ? AND round_count > 0 ORDER BY id", [batch_id])
-
-
 def ids_after(path: str | Path, after: int, most: int) -> list[int]:
     """The ids of the runs that follow a run, in order, at most so many."""
     return read_column(path, "SELECT id FROM runs WHERE id > ? ORDER BY id LIMIT ?", [run_id(after), int(most)])

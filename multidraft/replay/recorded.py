@@ -188,15 +188,6 @@ def of_usual_setting(runs: Sequence[Run]) -> list[Run]:
     return [run for run in runs if setting(run) == usual]
 
 
-def recorded_runs(path: Path, filter: TextFilter = ALL_TEXTS) -> list[Recorded]:
-    """The texts of a history that can be replayed, newest first, with their costs.
-
-    Raises:
-        UserError: as :func:`recorded_texts`.
-    """
-    return texts_with_costs(recorded_texts(path, filter), path)
-
-
 def texts_with_costs(runs: Iterable[Run], path: Path) -> list[Recorded]:
     """Runs with the costs that the history at ``path`` tells of their machines."""
     return [text for text in with_costs(runs, MachineCosts(path)) if text]
@@ -210,7 +201,7 @@ def with_costs(runs: Iterable[Run], costs: MachineCosts) -> Iterator[Recorded | 
 
 
 def recorded_texts(path: Path, filter: TextFilter = ALL_TEXTS) -> list[Run]:
-    """The same without costs (``storage.texts.replayable``).
+    """The texts of a history that can be replayed, newest first, without costs (``storage.texts.replayable``).
 
     Raises:
         UserError: there is none; of a single run, the message says why it cannot be replayed.

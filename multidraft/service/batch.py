@@ -18,9 +18,8 @@ from multidraft.bench.runner import Entry, SuiteRun, seed_of
 from multidraft.bench.suites import Suite, SuiteItem
 from multidraft.bench.summary import Row
 from multidraft.service.jobs import WAITING, Job
-from multidraft.service.limits import Limits
 from multidraft.service.workbench import DRAWING_SECONDS, Workbench, leave_to_page
-from storage import queries
+from storage import experiments
 from storage.records import Generation, Round
 from storage.run import Conditions, Origin, Run, Source
 
@@ -65,6 +64,7 @@ class BatchJob(Job[None]):
     """
 
     kind, plural = "batch", "batches"
+    allowed = "batch_seconds"
     limit, retained = 8, 20
 
     def __init__(
@@ -176,9 +176,6 @@ class BatchJob(Job[None]):
         self._shown_at = time.monotonic()
         self._paused += self._shown_at - now
         self.device_seconds -= self._shown_at - now
-
-    def longest(self, limits: Limits) -> float | None:
-        return limits.batch_seconds
 
     def leave(self) -> None:
         """The page finds it again; a program that asked for it has nothing to find it by."""
@@ -293,9 +290,8 @@ class ResumedBatch(BatchJob):
 def recorded(path: Path, id: str, items: Sequence[SuiteItem], seed: int) -> dict[tuple[int, str], Run]:
     """The runs of a batch that are in the history, by the place of their prompt and their policy."""
     found: dict[tuple[str, int, str], list[Run]] = {}
-    for number in queries.ids_of(path, id):
-        if run := queries.run(path, number):
-            g = run.generation
+    for run in experiments.runs(path, id):
+        if (g := run.generation).rounds:
             found.setdefault((g.prompt, run.seed, g.policy), []).append(run)
     policies = {policy for _, _, policy in found}
     return {

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextvars import copy_context
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, Literal, TypeVar
 
 from drafters.errors import StoppingError, UserError, told
 from multidraft.service.limits import Limits
@@ -50,6 +50,8 @@ class Job(Generic[T]):
     """How many of its kind may be under way at once; ``None`` sets no limit."""
     decodes: ClassVar[bool] = True
     """Whether it waits for a place on the device; others begin with their first turn."""
+    allowed: ClassVar[Literal["run_seconds", "batch_seconds"] | None] = None
+    """Which of the limits says how long it may have the device; ``None`` sets no limit."""
     retained: ClassVar[int] = 0
     """How many of its kind that have ended can still be found."""
 
@@ -86,10 +88,6 @@ class Job(Generic[T]):
 
     def leave(self) -> None:
         """Nobody waits for it any more; what goes on for its own sake does nothing here."""
-
-    def longest(self, limits: Limits) -> float | None:
-        """Seconds of the device that it may take."""
-        return None
 
     @property
     def ahead(self) -> int:
@@ -316,7 +314,8 @@ class Jobs:
             ended = job.take_turn()
             now = time.monotonic()
             job.device_seconds += now - at
-            if not ended and (most := job.longest(self.limits)) is not None and job.device_seconds > most:
+            most = getattr(self.limits, job.allowed) if job.allowed else None
+            if not ended and most is not None and job.device_seconds > most:
                 job.expire(most)
             with self._changed:
                 if waited and job.started:

@@ -33,7 +33,6 @@ from multidraft.replay.stream import as_traffic
 from multidraft.replay.walk import Replayed
 from multidraft.service import odd
 from multidraft.service.jobs import Job
-from multidraft.service.limits import Limits
 from multidraft.service.workbench import Workbench
 from storage import experiments
 from storage.filters import Filter
@@ -130,6 +129,7 @@ class ReplayJob(Job[T]):
     there is no text, or a policy that cannot be replayed. What is ``shared`` goes on when who asked leaves."""
 
     kind, plural, decodes = "replay", "replays", False
+    allowed = "run_seconds"
     limit = 16
 
     def __init__(self, lab: LabWork, filter: TextFilter, *, shared: bool = False):
@@ -142,9 +142,6 @@ class ReplayJob(Job[T]):
     def prepare(self) -> None:
         """Read the texts, for the device is not to wait for the disk."""
         self._texts = recorded_texts(self.lab.path, self.filter)
-
-    def longest(self, limits: Limits) -> float | None:
-        return limits.run_seconds
 
     def leave(self) -> None:
         if not self.shared:

@@ -15,7 +15,6 @@ from multidraft.bench.measure import Measurement, Request
 from multidraft.engine.decoding import Decoding
 from multidraft.policies import parse_spec
 from multidraft.service.jobs import Job
-from multidraft.service.limits import Limits
 from multidraft.service.workbench import DRAWING_SECONDS, Workbench, leave_to_page
 from storage.records import FINISHED
 from storage.run import Origin, Run
@@ -42,6 +41,7 @@ class RaceJob(Job[None]):
     """
 
     kind, plural = "race", "races"
+    allowed = "batch_seconds"
     limit, retained = 8, 20
 
     def __init__(
@@ -97,9 +97,6 @@ class RaceJob(Job[None]):
         finally:
             settle_baseline(list(self.runs.values()))
             self.workbench.record(*self.runs.values(), ends=self.id)
-
-    def longest(self, limits: Limits) -> float | None:
-        return limits.batch_seconds
 
     def stop(self) -> None:
         if measurement := self.measurement:

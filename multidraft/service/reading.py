@@ -7,7 +7,6 @@ from collections.abc import Generator, Sequence
 from drafters.errors import ContextWindowError
 from multidraft.engine.output import TokenLogprob, logprobs_of_prompt
 from multidraft.service.jobs import Job
-from multidraft.service.limits import Limits
 from multidraft.service.workbench import Workbench
 
 
@@ -22,6 +21,7 @@ class Reading(Job[list[TokenLogprob]]):
     """
 
     kind, plural = "reading", "readings"
+    allowed = "run_seconds"
 
     def __init__(self, workbench: Workbench, ids: Sequence[int], top: int):
         super().__init__()
@@ -33,9 +33,6 @@ class Reading(Job[list[TokenLogprob]]):
         workbench.pool.caches.check(len(ids), 0, most)
         workbench.limits.check_text(len(ids), 0)
         self.workbench, self.pool, self.ids, self.top = workbench, workbench.pool, ids, top
-
-    def longest(self, limits: Limits) -> float | None:
-        return limits.run_seconds
 
     def steps(self) -> Generator[object, None, list[TokenLogprob]]:
         pool = yield from self.workbench.lender.lend(self.pool, len(self.ids))

@@ -190,6 +190,7 @@ class RunJob(Job[Run]):
     """
 
     kind, plural = "run", "runs"
+    allowed = "run_seconds"
 
     def __init__(self, workbench: Workbench, request: Request):
         super().__init__()
@@ -227,9 +228,6 @@ class RunJob(Job[Run]):
 
     def stop(self) -> None:
         self.measurement.cancel()
-
-    def longest(self, limits: Limits) -> float | None:
-        return limits.run_seconds
 
     def expire(self, seconds: float) -> None:
         super().expire(seconds)

@@ -27,7 +27,7 @@ from multidraft.bench.summary import Row
 from multidraft.bench.table import markdown
 from multidraft.commands import bench
 from multidraft.engine.experience import traffic_with
-from multidraft.replay.recorded import Recorded, recorded_runs, route_of
+from multidraft.replay.recorded import Recorded, recorded_texts, route_of, texts_with_costs
 from multidraft.replay.stream import as_traffic, in_parts
 from multidraft.replay.walk import Replayed
 from multidraft.training.pocket.corpus import FAMILIES
@@ -87,7 +87,7 @@ def live(prompts: Path, path: Path, pool: str) -> None:
 
 
 def report(path: Path) -> None:
-    texts = recorded_runs(path)[::-1]
+    texts = texts_with_costs(recorded_texts(path), path)[::-1]
     texts = [text for text in texts if text.run.conditions == texts[-1].run.conditions]
     fixed = [f"fixed:{name}" for name in texts[0].drafters]
     found = played(texts, [TRAFFIC, COLD, ROUTER, *PAPERS, *fixed])

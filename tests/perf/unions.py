@@ -20,7 +20,7 @@ import numpy as np
 
 from drafters.base import Acceptances
 from multidraft.bench.table import markdown
-from multidraft.replay.recorded import Recorded, recorded_runs
+from multidraft.replay.recorded import Recorded, recorded_texts, texts_with_costs
 from multidraft.replay.stream import as_traffic
 from storage.figures import ratio_of_totals
 from tests.runs import result_of
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("history", type=Path)
     parser.add_argument("unions", nargs="+", help="A+B:n; those joined by commas are tried together")
     options = parser.parse_args(arguments)
-    texts = recorded_runs(options.history)[::-1]
+    texts = texts_with_costs(recorded_texts(options.history), options.history)[::-1]
     texts = [text for text in texts if text.run.conditions == texts[-1].run.conditions]
     tokens, drafters = sum(text.tokens for text in texts), len(texts[0].drafters)
     usual, rows = result_of(as_traffic(texts, SPECS)), list[Sequence[str]]()

@@ -7,8 +7,6 @@ for a frame on another site.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -40,7 +38,7 @@ from multidraft.ui.results.result import Result
 from multidraft.ui.widgets import markup, theme
 from multidraft.ui.widgets.events import run_number
 from storage.experiments import in_history
-from storage.export import cell
+from storage.export import csv_of
 from storage.problems import StorageError
 from storage.run import Run, plain
 
@@ -236,11 +234,7 @@ def _svg(found: Result) -> Response:
 
 
 def _csv(found: Result) -> Response:
-    file = io.StringIO()
-    writer = csv.DictWriter(file, list(found.figures[0]) if found.figures else [], lineterminator="\r\n")
-    writer.writeheader()
-    writer.writerows({name: cell(value) for name, value in line.items()} for line in found.figures)
-    return _file(found, file.getvalue(), "text", "csv")
+    return _file(found, csv_of(found.figures), "text", "csv")
 
 
 def _json(found: Result) -> Response:

@@ -19,9 +19,9 @@ from multidraft.replay.recorded import (
     is_estimate,
     memory_of,
     of_usual_setting,
-    recorded_runs,
     recorded_texts,
     route_of,
+    texts_with_costs,
 )
 from multidraft.replay.specs import without_divergence
 from storage.run import Run
@@ -50,7 +50,7 @@ def filled(tmp_path: Path) -> Path:
 
 
 def test_texts_come_newest_first_with_the_costs_of_their_machine(filled: Path) -> None:
-    found = recorded_runs(filled)
+    found = texts_with_costs(recorded_texts(filled), filled)
     assert [text.run.id for text in found] == [2, 1]
     assert found[0].drafters == ("code", "math") and found[0].tokens == 6
     assert found[0].costs.verify[3] == pytest.approx(0.006)

@@ -3,7 +3,7 @@
 import pytest
 
 from drafters.traffic import Prior, stretches_of, suitability
-from multidraft.replay.recorded import recorded_runs
+from multidraft.replay.recorded import recorded_texts, texts_with_costs
 from multidraft.replay.stream import as_traffic, in_parts
 from tests.runs import result_of
 
@@ -12,7 +12,7 @@ COLD, TRAFFIC = "ucb:reward=be", "ucb:reward=be,start=traffic"
 
 @pytest.fixture(scope="module")
 def texts(bench_db):
-    return recorded_runs(bench_db)[:6]
+    return texts_with_costs(recorded_texts(bench_db), bench_db)[:6]
 
 
 def played(texts, specs):

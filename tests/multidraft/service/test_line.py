@@ -22,6 +22,7 @@ class Steps(Job[str]):
     """Notes its visitor at every step, after ``gate``."""
 
     kind, plural = "walk", "walks"
+    allowed = "run_seconds"
     limit = 6
 
     def __init__(self, visitor: str, count: int, notes: list[str], gate: threading.Event | None = None):
@@ -36,9 +37,6 @@ class Steps(Job[str]):
             self.notes.append(self.caller.visitor)
             yield WAITING if number < 0 else None
         return CALLER.get().visitor
-
-    def longest(self, limits: Limits) -> float | None:
-        return limits.run_seconds
 
     def leave(self) -> None:
         self.cancel()

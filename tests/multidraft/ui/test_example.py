@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from multidraft.replay.recorded import recorded_runs
+from multidraft.replay.recorded import recorded_texts, texts_with_costs
 from multidraft.ui import example
 from multidraft.ui.results.pages import Results
 from multidraft.ui.tabs.dashboard.filters import Chosen
@@ -29,7 +29,8 @@ def test_the_bundled_file_holds_whole_measured_runs() -> None:
     (run,) = experiments.runs(example.path(), newest["id"], 1)
     assert run.id > example.FIRST and run.generation.rounds and run.speedup and run.scores.lossless
     found = [experiments.listed(example.path())[place]["id"] for place in (0, 1)]
-    for text in recorded_runs(example.path(), TextFilter(Filter(batch_id=(found[0],)))):
+    written = recorded_texts(example.path(), TextFilter(Filter(batch_id=(found[0],))))
+    for text in texts_with_costs(written, example.path()):
         assert text.replay("fixed:general").seconds and text.tokens == text.run.baseline.tokens
     assert [texts.size(example.path(), TextFilter(Filter(batch_id=(id,)))).texts for id in found] == [21, 21]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -23,7 +22,7 @@ from multidraft.ui.tabs.lab import view
 from multidraft.ui.tabs.lab.texts import Asked, query_of
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.exports import offered_file
-from storage.export import cell
+from storage.export import csv_of
 from storage.figures import ratio_columns
 
 
@@ -88,10 +87,4 @@ def cited_html(experiment: Experiment, asked: Asked, request: gr.Request | None)
 
 
 def _file(name: str, lines: Sequence[Mapping[str, Any]]) -> Path | None:
-    def write(file: Path) -> None:
-        with file.open("w", encoding="utf-8", newline="") as out:
-            writer = csv.DictWriter(out, list(lines[0]), lineterminator="\r\n")
-            writer.writeheader()
-            writer.writerows({column: cell(value) for column, value in line.items()} for line in lines)
-
-    return offered_file(name, write)
+    return offered_file(name, lambda file: file.write_text(csv_of(lines), encoding="utf-8", newline=""))
