@@ -25,8 +25,8 @@ from drafters.checkpoints.model_sizes import (
 from drafters.errors import PoolMemoryError
 from drafters.hardware import GIB, format_bytes, free_memory
 from drafters.kinds.base import SizeContext
-from drafters.models.decoder import cached_positions, runtime_of
 from drafters.models.int8 import packed_bytes
+from drafters.models.runtimes import cached_positions, runtime_of
 from drafters.source import Quantization, Source
 
 CUDA_RESERVE = GIB // 2

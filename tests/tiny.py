@@ -25,8 +25,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from drafters.models.decoder import HubDecoder
 from drafters.models.onnx_decoder import OnnxDecoder
+from drafters.models.runtimes import HubDecoder
 from drafters.models.torch_decoder import TorchDecoder
 from drafters.pool import Pool, load_pool
 

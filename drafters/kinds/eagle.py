@@ -21,7 +21,7 @@ from drafters.checkpoints.tensor_files import stored_numbers
 from drafters.draft import Draft
 from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, Confidence, Footprint, ModelEntry, SizeContext, TreeEntry, register
-from drafters.models.drafting import aligned
+from drafters.models.decoder import aligned
 from drafters.models.eagle_head import EagleHead, Made
 from drafters.models.int8 import COPIES, int8_bytes
 from drafters.models.onnx_head import unsupported

@@ -30,9 +30,9 @@ from drafters.checkpoints.model_sizes import (
 from drafters.draft import Draft
 from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, Confidence, Footprint, ModelEntry, SizeContext, register
-from drafters.models.decoder import Decoder, Group, cached_positions, decoder_for, group_of, groups_with, runtime_of
-from drafters.models.drafting import DraftOptions, aligned
+from drafters.models.decoder import Decoder, DraftOptions, Group, aligned
 from drafters.models.int8 import int8_bytes, packed_bytes, products_of
+from drafters.models.runtimes import cached_positions, decoder_for, group_of, groups_with, runtime_of
 from drafters.models.teacher_forcing import Judged, follow, judge
 from drafters.models.token_map import confine, outputs_of
 from drafters.models.window import Window

@@ -11,7 +11,8 @@ from transformers import PreTrainedModel
 from drafters.base import Lesson
 from drafters.learning.course import Course
 from drafters.learning.memory import size
-from drafters.models.decoder import Decoder, decoder_for
+from drafters.models.decoder import Decoder
+from drafters.models.runtimes import decoder_for
 
 
 def read_out(model: PreTrainedModel, hidden: torch.Tensor) -> torch.Tensor:

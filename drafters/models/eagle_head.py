@@ -16,7 +16,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from drafters.base import FeatureSource, common_prefix
 from drafters.checkpoints.eagle import HeadShape
 from drafters.models.attention import Attention, RMSNorm, rotation_table
-from drafters.models.drafting import Likeliest
+from drafters.models.decoder import Likeliest
 from drafters.models.head_graph import HeadLayer, HeadWeights
 from drafters.models.onnx_head import OnnxHead, unsupported
 from drafters.sampling import likeliest

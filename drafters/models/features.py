@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from drafters.models.feeds import States, joined, tensor_of
+from drafters.models.decoder import States
+from drafters.models.feeds import joined, tensor_of
 
 Read = Callable[[Sequence[int], Sequence[int]], torch.Tensor]
 """Hidden states ``(tokens, layers * hidden)`` of a text by a forward of its own: token ids, layers."""

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 import torch
 
-from drafters.draft import Draft
-from drafters.models.drafting import DraftOptions, Likeliest, step_by_step
+from drafters.models.decoder import Decoder, DraftOptions, Likeliest, States
 from drafters.models.streams import answer
 
 CHUNK = 512
@@ -39,10 +38,6 @@ class DraftFeed(NamedTuple):
     ids: Sequence[int]
     start: int
     options: DraftOptions
-
-
-States = torch.Tensor | np.ndarray
-"""Hidden states ``(T, hidden)``; of ONNX Runtime as NumPy arrays, which are copied in a quarter of the time."""
 
 
 def tensor_of(states: States) -> torch.Tensor:
@@ -120,7 +115,7 @@ class Slot:
         weakref.finalize(self, runs.release_slot, self.number)
 
 
-class SlotDecoder:
+class SlotDecoder(Decoder):
     """One text under a model; see :class:`~drafters.models.decoder.Decoder`.
 
     Args:
@@ -172,13 +167,6 @@ class SlotDecoder:
         self.likeliest = None
         whole = torch.cat([logits for logits, _ in pieces])[-rows:]
         return whole if into is None else into.copy_(whole)
-
-    def draft(self, ids: Sequence[int], start: int, options: DraftOptions) -> Draft:
-        return step_by_step(self, ids, start, options)
-
-    def whole(self, lent: torch.Tensor) -> torch.Tensor:
-        """As of :class:`~drafters.models.decoder.Decoder`."""
-        return lent
 
     def most(self, end: int) -> int:
         """How many tokens are fed at once where ``end`` are cached afterwards."""

@@ -8,8 +8,8 @@ import torch
 from transformers import PreTrainedModel
 
 from drafters.draft import Draft
+from drafters.models.decoder import DraftOptions
 from drafters.models.decoder_graph import unsupported as no_graph
-from drafters.models.drafting import DraftOptions
 from drafters.models.feeds import CHUNK, SlotDecoder
 from drafters.models.onnx_model import OnnxModel
 from drafters.models.onnx_session import elsewhere

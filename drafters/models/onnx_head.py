@@ -12,7 +12,7 @@ import onnxruntime
 import torch
 
 from drafters.checkpoints.eagle import HeadShape
-from drafters.models.drafting import Likeliest
+from drafters.models.decoder import Likeliest
 from drafters.models.graph import rotation, unsupported_heads
 from drafters.models.head_graph import FuseGraph, HeadGraph, HeadWeights
 from drafters.models.onnx_session import HELD_TOKENS, Array, Held, bind, elsewhere, run_options, session_of

@@ -13,8 +13,8 @@ from transformers import PreTrainedModel
 
 from drafters.checkpoints.model_sizes import head_size_of
 from drafters.draft import Draft
+from drafters.models.decoder import DraftOptions, Likeliest, aligned
 from drafters.models.decoder_graph import DecoderGraph
-from drafters.models.drafting import DraftOptions, Likeliest, aligned
 from drafters.models.families import sliding_window_of
 from drafters.models.feeds import Answer, Feed, Slots
 from drafters.models.graph import rotation

@@ -9,8 +9,7 @@ import torch
 from transformers import PreTrainedModel
 
 from drafters.errors import PoolError
-from drafters.models.drafting import Likeliest
-from drafters.models.feeds import States
+from drafters.models.decoder import Decoder, Likeliest, States
 from drafters.models.streams import answer
 from drafters.models.target import Target
 
@@ -23,7 +22,7 @@ class Engine:
         raise RuntimeError("this target runs in another engine, which has to be asked for what it wrote")
 
 
-class RemoteDecoder:
+class RemoteDecoder(Decoder):
     """What takes the place of a forward; see :class:`~drafters.models.decoder.Decoder`.
 
     Args:
@@ -35,9 +34,6 @@ class RemoteDecoder:
         self.runs, self.window, self.parameter_count = engine, window, 0
         self.captured: Mapping[int, States] = {}
         self.likeliest: Likeliest | None = None
-
-    def whole(self, lent: torch.Tensor) -> torch.Tensor:
-        return lent
 
     def twin(self) -> RemoteDecoder:
         return RemoteDecoder(self.runs, self.window)

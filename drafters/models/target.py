@@ -13,8 +13,9 @@ from transformers import PreTrainedModel
 from drafters.checkpoints.model_sizes import last_hidden_state, text_config
 from drafters.draft import Draft
 from drafters.errors import ContextWindowError
-from drafters.models.decoder import Decoder, HubDecoder, decoder_for
+from drafters.models.decoder import Decoder
 from drafters.models.features import Features
+from drafters.models.runtimes import HubDecoder, decoder_for
 from drafters.sampling import choices
 
 
@@ -26,7 +27,7 @@ class Target:
 
     Args:
         model: any Hugging Face causal LM with a key-value cache, in evaluation mode.
-        decoder: what runs it; by default the fastest that can (:func:`~drafters.models.decoder.decoder_for`).
+        decoder: what runs it; by default the fastest that can (:func:`~drafters.models.runtimes.decoder_for`).
         window: most tokens of a context; by default, and at most, what the model knows.
     """
 

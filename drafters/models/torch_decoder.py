@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from drafters.draft import Draft
-from drafters.models.drafting import DraftOptions
+from drafters.models.decoder import DraftOptions
 from drafters.models.families import not_plain
 from drafters.models.feeds import Answer, DraftFeed, Feed, Slot, SlotDecoder, pieces_of
 from drafters.models.streams import answer

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from drafters.draft import Draft
-from drafters.models.drafting import DraftOptions, aligned
+from drafters.models.decoder import DraftOptions, aligned
 from drafters.models.feeds import DraftFeed
 from drafters.models.torch_layers import Fed
 from drafters.models.torch_model import SPARE, Call, Program, TorchModel, fed_of, last_of

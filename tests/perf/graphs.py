@@ -21,9 +21,9 @@ import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qwen2Config
 
 from drafters.kinds.lm import LMDrafter
-from drafters.models.decoder import Decoder, HubDecoder
-from drafters.models.drafting import DraftOptions
+from drafters.models.decoder import Decoder, DraftOptions
 from drafters.models.feeds import DraftFeed, Feed
+from drafters.models.runtimes import HubDecoder
 from drafters.models.target import Target
 from drafters.models.torch_decoder import TorchDecoder, TorchGroup
 from drafters.sampling import SamplingParams

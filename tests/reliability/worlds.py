@@ -13,7 +13,7 @@ import yaml
 from transformers import PreTrainedModel
 
 from drafters.models import decoder, eagle_head
-from drafters.models.decoder import HubDecoder
+from drafters.models.runtimes import HubDecoder
 from drafters.pool import Pool, load_pool
 from tests import kinds, tiny
 

@@ -14,7 +14,7 @@ from transformers.modeling_layers import MtpModel
 from drafters.base import Evidence
 from drafters.kinds.dflash import DFlashDrafter
 from drafters.kinds.mtp import MTPDrafter
-from drafters.models.decoder import HubDecoder
+from drafters.models.runtimes import HubDecoder
 from drafters.models.target import Target
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams, probabilities

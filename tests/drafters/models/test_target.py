@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from drafters.draft import Draft
 from drafters.errors import ContextWindowError
-from drafters.models.decoder import HubDecoder
 from drafters.models.onnx_decoder import OnnxDecoder
+from drafters.models.runtimes import HubDecoder
 from drafters.models.target import Target, tree_mask
 from drafters.models.torch_decoder import TorchDecoder
 from tests import tiny

@@ -10,9 +10,9 @@ import yaml
 
 from drafters.checkpoints.model_sizes import weight_bytes
 from drafters.memory import estimate
-from drafters.models.decoder import groups_with
+from drafters.models.decoder import DraftOptions
 from drafters.models.decoder_graph import unsupported
-from drafters.models.drafting import DraftOptions
+from drafters.models.runtimes import groups_with
 from drafters.models.token_map import ConfinedHead, confine
 from drafters.models.torch_decoder import TorchGroup, differs
 from drafters.pool import load_pool

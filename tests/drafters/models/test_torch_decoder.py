@@ -5,8 +5,8 @@ import torch
 from torch.nn import functional
 from transformers import BitsAndBytesConfig
 
-from drafters.models.decoder import runtime_of
 from drafters.models.feeds import CHUNK
+from drafters.models.runtimes import runtime_of
 from drafters.models.torch_decoder import TorchDecoder, TorchGroup, differs, unsupported
 from drafters.models.torch_model import SPARE
 from tests import tiny

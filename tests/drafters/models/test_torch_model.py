@@ -11,9 +11,9 @@ from transformers import DynamicCache, StaticCache
 
 from drafters.draft import Draft
 from drafters.kinds.lm import LMDrafter, make_lm_drafters
-from drafters.models.decoder import HubDecoder
-from drafters.models.drafting import DraftOptions
+from drafters.models.decoder import DraftOptions
 from drafters.models.feeds import DraftFeed
+from drafters.models.runtimes import HubDecoder
 from drafters.models.target import Target, tree_mask
 from drafters.models.torch_decoder import TorchDecoder, TorchGroup
 from drafters.models.torch_model import WIDTHS

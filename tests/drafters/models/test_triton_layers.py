@@ -7,7 +7,7 @@ import torch
 
 from drafters.kinds.lm import LMDrafter
 from drafters.models import torch_model, triton_layers
-from drafters.models.drafting import DraftOptions
+from drafters.models.decoder import DraftOptions
 from drafters.models.feeds import DraftFeed
 from drafters.models.target import tree_mask
 from drafters.models.torch_decoder import TorchDecoder, TorchGroup
