@@ -269,8 +269,8 @@ def matrix_html(rows: Sequence[Row], policies: Sequence[str]) -> Markup:
 def _cells(found: Mapping[str, Figures], policies: Sequence[str], best: str | None) -> list[str]:
     cells = []
     for policy in policies:
-        of = found.get(policy)
-        cells.append(markup.ratio_html(verdict.times(of and of.speedup), policy == best))
+        ratio = found[policy].speedup if policy in found else None
+        cells.append(markup.ratio_html(verdict.times(ratio), policy == best))
     return cells
 
 
