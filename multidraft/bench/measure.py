@@ -29,7 +29,7 @@ from drafters.hardware import describe
 from drafters.sampling import SamplingParams
 from drafters.traffic import suitability
 from multidraft._version import version
-from multidraft.bench.baseline import BASELINE, finished
+from multidraft.bench.baseline import BASELINE, finished, settle_baseline
 from multidraft.engine.again import Again
 from multidraft.engine.decoding import Decoding
 from multidraft.engine.lossless import Difference, greedy_differences
@@ -170,7 +170,11 @@ class Measurement:
     @property
     def compared(self) -> bool:
         """Whether it has a regret: it ended of itself, under a policy that may draft, whether it did or not."""
-        return finished(self.generation) and parse_spec(self.generation.policy)[0] != BASELINE
+        return finished(self.generation) and not self._plain
+
+    @property
+    def _plain(self) -> bool:
+        return parse_spec(self.generation.policy)[0] == BASELINE
 
     @property
     def unscored(self) -> bool:
@@ -214,6 +218,8 @@ class Measurement:
                 if self.timed_again:
                     yield from self._time_again()
                 self.run.baseline = found  # now, not before: the page would draw it meanwhile
+        if self._plain and self.request.measures_baseline:
+            settle_baseline([self.run])
 
     def _score_noted(self) -> None:
         self.phase = "scoring"
@@ -262,7 +268,7 @@ class Measurement:
 
     def _baseline(self) -> Generator[None, None, Baseline | None]:
         """Decode as many tokens as the answer has without drafters, or the first of them, where that is asked for."""
-        if self.run.baseline or not self.request.measures_baseline or self.cancelled:
+        if self.run.baseline or not self.request.measures_baseline or self._plain or self.cancelled:
             return self.run.baseline
         self.phase = "measuring"
         length = len(self.generation.token_ids)

@@ -21,7 +21,7 @@ from multidraft.service import workbench as workbench_module
 from multidraft.service.workbench import RunJob, Workbench
 from storage import queries
 from storage.records import Round
-from storage.run import Origin
+from storage.run import Baseline, Origin
 from storage.store import Store
 from tests.history import recorded
 
@@ -70,9 +70,10 @@ def test_a_greedy_run_is_checked_to_its_end_however_short_the_baseline(
     assert job.measurement.differences == [] and job.run.scores.lossless is True
 
 
-def test_plain_decoding_has_no_regret(workbench: Workbench) -> None:
+def test_plain_decoding_has_no_regret_and_is_its_own_baseline(workbench: Workbench) -> None:
     job = finished(workbench.submit(Request(PROMPT, "autoregressive", PARAMS)))
     assert job.run.scores.lossless is True and job.run.scores.regret_rounds is None
+    assert job.run.baseline == Baseline.of(job.run.generation, "answer") and job.run.speedup == pytest.approx(1.0)
 
 
 def test_a_policy_that_never_drafted_has_regret(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,21 +108,6 @@ def test_a_sampled_run_has_an_expected_regret_and_no_check(workbench: Workbench)
     assert job.run.generation.status == "completed"
     assert job.run.scores.regret_rounds is None and job.run.scores.lossless is None
     assert job.run.scores.expected_regret is not None and job.run.baseline is not None
-
-
-def test_a_hiccup_does_not_make_plain_decoding_look_slow(
-    workbench: Workbench, pool: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    score, calls = pool.target.score, iter(range(1000))
-
-    def with_hiccup(draft: Draft) -> torch.Tensor:
-        if next(calls) == 3:
-            time.sleep(0.5)
-        return score(draft)
-
-    monkeypatch.setattr(pool.target, "score", with_hiccup)
-    job = finished(workbench.submit(Request(PROMPT, "autoregressive", PARAMS)))
-    assert job.run.baseline.tokens_per_second > 24  # by the mean, 12 tokens in over half a second
 
 
 def test_the_baseline_and_scores_of_an_equal_output_are_used_again(
