@@ -115,8 +115,8 @@ class Ratio:
         return not self.interval and too_noisy(self.uncertainty)
 
     def text(self, unit: str = "") -> str:
-        """``2.10× (1.80–2.40)``, for ``unit="×"``; ``2.10× ± 0.15`` of few prompts."""
-        if self.interval:
+        """``2.10× (1.80–2.40)``, for ``unit="×"``; ``2.10× ± 0.15`` of few prompts, ``1.00×`` where nothing varies."""
+        if self.interval and self.low != self.high:
             low, high = map(_end, self.interval)
             return f"{self.value:.2f}{unit} ({low}–{high})"
         return timed_text(self.value, self.uncertainty, unit)

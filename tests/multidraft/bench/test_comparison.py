@@ -69,7 +69,7 @@ def test_where_the_rounds_are_the_same_only_time_can_differ() -> None:
     overall, seen, same, first, *more = sentences(found)
     assert overall == "Version 2 is better for `ucb`. What to do: take version 2, if a repetition finds the same."
     assert same.startswith("Under `ucb` both made the same rounds on every prompt. What differs is time: ")
-    assert "wrote 1.00× (1.00–1.00) as many tokens" in first and "timed" not in "".join(more)
+    assert "wrote 1.00× as many tokens" in first and "timed" not in "".join(more)
     assert seen.startswith("Prompts seen before: the pool had already learnt from 8 of 8 prompts when `ucb` ran in B")
     warm = Comparison.of(rows({"rate-hedge": 1.0}), rows({"rate-hedge": 0.8}, repeated=True), (ALIKE, ALIKE))
     assert sentences(warm)[1].endswith("For a fair comparison run both under `rate-hedge:start=cold`.")
@@ -123,9 +123,9 @@ def test_prompts_without_a_speedup_are_told_beside_their_number() -> None:
 def test_a_faster_machine_is_told_from_a_faster_policy() -> None:
     found = Comparison.of(rows({"ucb": 1.0}), rows({"ucb": 0.5}, baseline=1.0), (ALIKE, {**ALIKE, "hardware": "GPU"}))
     _, _, machine, verdict, *_ = sentences(found)
-    assert machine.startswith("The machine") and "2.00× (2.00–2.00) as fast in B, so the verdicts compare" in machine
+    assert machine.startswith("The machine") and "2.00× as fast in B, so the verdicts compare" in machine
     assert verdict.startswith("`ucb`: equal within 5 %")
-    assert table(found).rows[0][-2:] == ("2.00× (2.00–2.00)", "2.00× (2.00–2.00)"), "by the clock"
+    assert table(found).rows[0][-2:] == ("2.00×", "2.00×"), "by the clock"
     assert table(found).rows[0][5] == "1.00× (1.00–1.00)" and "The verdict is on the speed-up" in by_clock(found)
 
 

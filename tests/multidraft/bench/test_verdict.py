@@ -42,8 +42,8 @@ def test_a_certain_winner_with_what_it_saves_and_needs():
     assert "it saves 67 % of the target's calls (3.00 tokens per round)" in said
     assert "on 8 prompts" in said and "50 % less device time" in said
     assert (
-        "Under the other policy whole requests are slower, at the 95 % level: `fixed:math` (request speed-up 1.25×, "
-        "1.25–1.25)" in said
+        "Under the other policy whole requests are slower, at the 95 % level: `fixed:math` (request speed-up 1.25×)"
+        in said
     )
     assert (
         "keep `math` (its accepted drafts are 31 % of the tokens; without it requests take 1.12× (1.05–1.20) as" in said
@@ -75,7 +75,7 @@ def test_what_is_level_has_no_star_and_says_how_many_prompts_would_settle_it():
     assert "Under `fixed:math` (request speed-up 1.98×, 1.8" in "\n".join(said)
     more = sentences(Advice.of(PLAIN, [*options, option("exp3", 0.6)]))
     assert (
-        "Under `exp3` (request speed-up 1.67×, 1.67–1.67) they are slower, at the 95 % level (paired by prompt; the "
+        "Under `exp3` (request speed-up 1.67×) they are slower, at the 95 % level (paired by prompt; the "
         "intervals in the table do not show this)."
     ) in more
     assert end.startswith(
@@ -210,9 +210,7 @@ def test_who_leads_in_decoding_alone_is_told_where_it_is_another():
         return replace(option(spec, request), decode=option(spec, decode).decode)
 
     said = "\n".join(sentences(Advice.of(PLAIN, [split("ucb", 0.4, 0.6), split("fixed:math", 0.5, 0.5)])))
-    assert (
-        "In decoding alone `ucb` is ahead (2.50× (2.50–2.50) against 2.00× (2.00–2.00)); it loses that before" in said
-    )
+    assert "In decoding alone `ucb` is ahead (2.50× against 2.00×); it loses that before" in said
     assert "In decoding alone" not in "\n".join(sentences(Advice.of(PLAIN, [option("ucb", 0.5), option("exp3", 0.6)])))
 
 
