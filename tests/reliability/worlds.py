@@ -12,7 +12,7 @@ from unittest.mock import patch
 import yaml
 from transformers import PreTrainedModel
 
-from drafters.models import decoder, eagle_head
+from drafters.models import eagle_head, runtimes
 from drafters.models.runtimes import HubDecoder
 from drafters.pool import Pool, load_pool
 from tests import kinds, tiny
@@ -155,12 +155,12 @@ def on_runtime(target: str, drafters: str) -> Iterator[None]:
     def chosen(model: PreTrainedModel) -> str:
         return drafters if found(model) != "hub" else "hub"
 
-    found: Callable[[PreTrainedModel], str] = decoder._runtime
+    found: Callable[[PreTrainedModel], str] = runtimes._runtime
     decoder_of = tiny.RUNTIMES[target]
     heads_on = nullcontext() if drafters == "onnx" else patch.object(eagle_head, "unsupported", lambda *_: "as asked")
     with (
         heads_on,
-        patch.object(decoder, "_runtime", chosen),
+        patch.object(runtimes, "_runtime", chosen),
         patch(
             "drafters.models.target.decoder_for", lambda m, **_: decoder_of(m) if found(m) != "hub" else HubDecoder(m)
         ),
