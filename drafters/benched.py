@@ -13,6 +13,9 @@ from drafters.hardware import free_unused, is_out_of_memory
 
 log = logging.getLogger(__name__)
 
+_traced = set[tuple[str, type]]()
+"""Drafters with the types of errors whose traceback is in the log already."""
+
 LONGEST = 300
 """Characters of what is told of a failure."""
 
@@ -41,8 +44,10 @@ class Benched:
         name, own = self._names[arm], isinstance(error, UserError | DraftError)
         told = first_line(error) if own else f"{type(error).__name__}: {first_line(error)}"
         self.why[name] = f"{told[:LONGEST]} (after {self.tokens:,} tokens)"
-        cause = error.__cause__ or error  # of a drafter of one's own, what its file raised
-        log.warning("drafter %s is benched for this query: %s", name, told, exc_info=cause)
+        cause = error.__cause__ if own else error  # of a drafter of one's own, what its file raised, if it did
+        kind = name, type(cause)
+        log.warning("drafter %s is benched for this query: %s", name, told, exc_info=None if kind in _traced else cause)
+        _traced.add(kind)
         if is_out_of_memory(error):
             traceback.clear_frames(error.__traceback__)  # which hold what was being computed
             free_unused()

@@ -26,7 +26,10 @@ from scipy.special import ndtr, ndtri, stdtrit
 FEWEST_TOKENS = 8
 """Tokens that an answer needs for a speed-up: that of a shorter one depends on one or two steps, on any machine."""
 
-FEWEST_PROMPTS = 3
+LEAST = 1e-300
+"""What a total of 0 counts as among logarithms."""
+
+FEWEST_PROMPTS = 5
 """Distinct prompts that an interval needs."""
 
 FEWEST_TO_TELL = 6
@@ -251,7 +254,8 @@ def _resampled(sums: np.ndarray) -> Ratio | None:
     if (ratios < 0).any():  # a mean, such as regret
         low, high = np.quantile(ratios, (tail, 1 - tail))
     else:  # logarithms: those of the inverse ratio are the same with the other sign; a total may be 0
-        low, high = np.exp(np.quantile(np.log(ratios.clip(min=np.finfo(float).tiny)), (tail, 1 - tail)))
+        low, high = np.exp(np.quantile(np.log(ratios.clip(min=LEAST)), (tail, 1 - tail)))
+        low = 0.0 if low < 2 * LEAST else low
     return Ratio(value, float(low), float(high), count)
 
 

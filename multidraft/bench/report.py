@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from multidraft.bench.baseline import BASELINE
 from multidraft.bench.runner import Entry
 from multidraft.bench.suites import SuiteItem
 from multidraft.bench.summary import Row, speedups
-from storage.figures import divided
+from storage.figures import divided, ratio_of_totals
 from storage.records import PHASES
 
 if TYPE_CHECKING:
@@ -97,26 +97,38 @@ def _summary(runs: Sequence[Entry], *, by_task: bool = False) -> dict[str, Any]:
     seconds = {f"{phase}_seconds": sum(getattr(r, f"{phase}_seconds") for r in rounds) for phase in PHASES}
     rows = [Row.of(run.item.id, run.item.task, run.run) for run in done]
     decode, request = speedups(rows)
+    prompts = [row.prompt for row in rows]
+
+    def over_prompts(above: Iterable[float | None], below: Iterable[int]) -> float | None:
+        """A ratio of totals in which each distinct prompt counts once; ``None`` in ``above`` is unknown."""
+        known = [each for each in zip(above, below, prompts, strict=True) if each[0] is not None]
+        found = ratio_of_totals(*zip(*known)) if known else None
+        return found.value if found else None
+
     chosen = [sum(r.arm is not None for r in g.rounds) if s.best_drafter else 0 for g, s in zip(generations, scores)]
     played = sum((s.best_arm_ratio or 0.0) * count for s, count in zip(scores, chosen))
-    names = ("lossless", "near_tie_gap", "regret_rounds", "expected_regret")
-    known = {name: [v for s in scores if (v := getattr(s, name)) is not None] for name in names}
+    lossless = [s.lossless for s in scores if s.lossless is not None]
+    gaps = [s.near_tie_gap for s in scores if s.near_tie_gap is not None]
     summary: dict[str, Any] = {
         "tokens_per_second": divided(tokens, sum(seconds.values())),
         "speedup": decode and decode.value,
         "speedup_interval": decode and decode.interval and list(decode.interval),
         "request_speedup": request and request.value,
         "request_speedup_interval": request and request.interval and list(request.interval),
-        "mean_accepted_tokens": divided(tokens, len(rounds)),
-        "acceptance_rate": divided(sum(r.accepted for r in rounds), drafted),
-        **{name: divided(sum(known[name]), len(known[name])) for name in ("regret_rounds", "expected_regret")},
+        "mean_accepted_tokens": over_prompts([row.tokens for row in rows], [row.rounds for row in rows]),
+        "acceptance_rate": over_prompts(
+            [sum(r.accepted for r in g.rounds) for g in generations],
+            [sum(len(r.drafted) for r in g.rounds) for g in generations],
+        ),
+        "regret_rounds": over_prompts([s.regret_rounds for s in scores], [1] * len(rows)),
+        "expected_regret": over_prompts([s.expected_regret for s in scores], [1] * len(rows)),
         "best_arm_ratio": divided(played, sum(chosen)),
-        "lossless": all(known["lossless"]) if known["lossless"] else None,
-        "near_ties": len(known["near_tie_gap"]),
-        "near_tie_gap": max(known["near_tie_gap"], default=None),
+        "lossless": all(lossless) if lossless else None,
+        "near_ties": len(gaps),
+        "near_tie_gap": max(gaps, default=None),
         "failed": sum(run.failed for run in runs),
         "error": next((run.error for run in runs if run.failed), None),
-        "prompts": len({run.item for run in done}),
+        "prompts": len(set(prompts)),
         "tokens": tokens,
         "prefill_seconds": sum(g.prefill_seconds for g in generations),
         "seconds": sum(seconds.values()),

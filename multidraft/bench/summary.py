@@ -166,7 +166,7 @@ def compared(rows: Sequence[Row]) -> list[Row]:
 
 @dataclass(frozen=True)
 class Figures:
-    """The figures of some runs of a policy: of ``prompts`` runs the ``finished`` ones; ``None`` is unknown.
+    """The figures of the ``finished`` ones of some ``runs`` of a policy; ``None`` is unknown.
 
     Attributes:
         too_long: how many do not fit the context window.
@@ -174,7 +174,7 @@ class Figures:
         regret_rounds: the mean over prompts.
     """
 
-    prompts: int
+    runs: int
     finished: int
     too_long: int
     tokens_per_second: float | None

@@ -144,6 +144,7 @@ def _throughput(options: argparse.Namespace, pool: Pool, asked: Asked, sizes: Se
         runs.append(run)
         where = f"in a batch of {run.size}" if run.size else "alone"
         print(f"{run.policy} {where}: {run.tokens_per_second:.0f} tokens/s", file=sys.stderr)
+    report["runs"] = dict.fromkeys(("planned", "done"), sum(run.texts for run in runs))
     report["batches"] = summary_of_batches(runs)
     print(render_batches(report["batches"]))
     written = not options.out or _write(options.out, report)

@@ -63,12 +63,7 @@ def read_prompt(pool: Pool, prompt: str | Sequence[int], turns: Sequence[Turn]) 
     """Text and token ids of a prompt that is either."""
     check_pool(pool)
     if isinstance(prompt, str):
-        try:
-            prompt.encode()
-        except UnicodeEncodeError as error:
-            raise PromptError(f"character {error.start + 1} of the prompt is half of one (a lone surrogate)") from None
-        if not prompt.strip():
-            raise PromptError("the prompt is empty; type a few words for the target to answer")
+        check_text(prompt)
         return prompt, pool.encode(prompt, turns)
     if turns:
         raise PromptError("earlier turns need a prompt that is a text, not token ids")
@@ -79,6 +74,16 @@ def read_prompt(pool: Pool, prompt: str | Sequence[int], turns: Sequence[Turn]) 
     ids = [int(token) for token in prompt]
     check_ids(pool, ids)
     return pool.decode(ids), ids
+
+
+def check_text(prompt: str) -> None:
+    """Raise a :class:`PromptError` where a prompt is empty, or holds what is no character."""
+    try:
+        prompt.encode()
+    except UnicodeEncodeError as error:
+        raise PromptError(f"character {error.start + 1} of the prompt is half of one (a lone surrogate)") from None
+    if not prompt.strip():
+        raise PromptError("the prompt is empty; type a few words for the target to answer")
 
 
 def check_ids(pool: Pool, ids: Sequence[int]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from drafters.benched import Benched
 from drafters.draft import Draft
 from drafters.hardware import clock
 from drafters.sampling import SamplingParams
@@ -41,12 +42,13 @@ def _measure(pool: Pool, params: SamplingParams) -> None:
     """Measure an evaluation of drafters that have read nothing of a text, as the first of a query is likely to be, and
     verifications."""
     text = (pool.encode("Hello") * UNREAD)[: min(UNREAD, pool.target.window // 2)]
+    benched = Benched(pool.drafter_names)  # what fails here fails again, and is told, when it counts
     with pool.lock:
         pool.target.prefill(text)
-        pool.prepare(text, ())
+        pool.prepare(text, (), benched)
         pool.costs.begin(len(text), ())
         begun = clock(pool.device)
-        pool.gamma(text, len(text) - 1, None, params)
+        pool.gamma(text, len(text) - 1, None, params, benched)
         pool.costs.evaluated(clock(pool.device) - begun)
         for length in range(1, min(params.draft_length, (pool.target.window - len(text)) // 2) + 1):
             begun = clock(pool.device)

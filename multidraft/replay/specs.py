@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from drafters.errors import PolicyError
-from multidraft.policies import make_policy
+from multidraft.policies import canonical_spec, make_policy
 from multidraft.policies.specs import read_spec, stand_ins
 
 
 def without_divergence(spec: str) -> str:
-    """``spec`` with ``reward=be`` where it would learn from block divergence, which a recorded text does not hold.
+    """``spec`` in its one spelling, with ``reward=be`` where it would learn from block divergence, which recorded texts
+    do not hold.
 
     Raises:
         PolicyError: no pool can play it.
     """
     kind, values = read_spec(spec)
     if kind.name != "fixed" and make_policy(spec, stand_ins(values)).uses_block_divergence:
-        return f"{spec}{',' if ':' in spec else ':'}reward=be"
-    return spec
+        spec = f"{spec}{',' if ':' in spec else ':'}reward=be"
+    return canonical_spec(spec)
 
 
 def replayed_as(spec: str) -> str:

@@ -140,9 +140,9 @@ class Job(Generic[T]):
         if not isinstance(error, UserError):
             log.error("a %s failed", self.kind, exc_info=error)
 
-    def expire(self, seconds: float) -> None:
-        """End it after the round in progress: it has had the device for as long as it may."""
-        self.error = f"ended after {seconds:,.0f} s of the device, the most a run may take here; ask for less"
+    def end_early(self, why: str) -> None:
+        """:meth:`cancel` it, and tell whoever waits for it why."""
+        self.error = why
         self.cancel()
 
     def end(self) -> None:
@@ -316,7 +316,7 @@ class Jobs:
             job.device_seconds += now - at
             most = getattr(self.limits, job.allowed) if job.allowed else None
             if not ended and most is not None and job.device_seconds > most:
-                job.expire(most)
+                job.end_early(f"ended after {most:,.0f} s of the device, the most a run may take here; ask for less")
             with self._changed:
                 if waited and job.started:
                     self._queue.began(job, now)

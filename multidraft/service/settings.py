@@ -112,7 +112,7 @@ def read_settings(variables: Mapping[str, str] | None = None) -> Settings:
 
     volume = VOLUME / "multidraft" if on_space and os.access(VOLUME, os.W_OK) else None
     dataset = re.compile(r"[\w.-]+/[\w.-]+").fullmatch
-    minutes = f"a number of minutes up to {MINUTES}"
+    minutes = f"a number of minutes above 0, {MINUTES:,} at most"
     caches = read(CACHE_MEMORY, float, lambda value: 0 < value < math.inf, "a number of GiB above 0")
     db = Path(given.get("MULTIDRAFT_DB") or (Path.home() / "multidraft-runs.db" if on_space else Settings.db))
     learnt = given.get("MULTIDRAFT_LEARNT", str(db.with_name("learnt")))

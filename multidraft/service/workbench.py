@@ -229,9 +229,9 @@ class RunJob(Job[Run]):
     def stop(self) -> None:
         self.measurement.cancel()
 
-    def expire(self, seconds: float) -> None:
-        super().expire(seconds)
-        self.run.generation.error = self.error
+    def end_early(self, why: str) -> None:
+        self.run.generation.error = why
+        super().end_early(why)
 
     def leave(self) -> None:
         """:meth:`cancel` it, unless it has ended but for its baseline and scores, which last."""

@@ -30,6 +30,9 @@ ALIVE_SECONDS = 1.0
 """How often an endpoint gives a sign of life at least: only then Gradio can end it with its caller."""
 
 
+NEW_TOKENS = 128
+"""Tokens of an answer at most where nothing is said about it, if the server allows as many."""
+
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
@@ -128,11 +131,19 @@ class Api:
             gr.api(decodes, api_name=decodes.__name__, concurrency_limit=most)
         gr.api(self.policies, api_name="policies", queue=False)
 
+    def _most(self, max_new_tokens: int | None) -> int:
+        """How many new tokens are asked for."""
+        return (
+            min(NEW_TOKENS, self.workbench.limits.new_tokens or NEW_TOKENS)
+            if max_new_tokens is None
+            else max_new_tokens
+        )
+
     def submit(
         self,
         prompt: str,
         policy: str = DEFAULT_POLICY,
-        max_new_tokens: int = 128,
+        max_new_tokens: int | None = None,
         temperature: float = 0.0,
         top_p: float = 1.0,
         top_k: int = 0,
@@ -145,7 +156,7 @@ class Api:
         Args:
             prompt: what the target is to answer.
             policy: a policy spec, e.g. "normal-hedge", "ucb:beta=0.1,reward=be", "fixed:math".
-            max_new_tokens: most tokens to generate.
+            max_new_tokens: most tokens to generate; null takes 128, or the server's limit where that is lower.
             temperature: 0 is greedy decoding.
             top_p: keep the fewest most probable tokens whose mass reaches this; 1 keeps all.
             top_k: keep this many most probable tokens; 0 keeps all.
@@ -155,7 +166,7 @@ class Api:
         """
         try:
             length = self.workbench.pool.draft_length if draft_length is None else draft_length
-            params = make_params(max_new_tokens, temperature, top_p, top_k, length)
+            params = make_params(self._most(max_new_tokens), temperature, top_p, top_k, length)
             prompt, policy, seed = _text("prompt", prompt), _text("policy", policy), whole_number("seed", seed)
             return self.workbench.submit(
                 Request(prompt, policy, params, seed, Origin("api", learn=_truth("learn", learn)))
@@ -232,7 +243,7 @@ class Api:
         self,
         prompts: list[str],
         policies: list[str],
-        max_new_tokens: int = 128,
+        max_new_tokens: int | None = None,
         draft_length: int | None = None,
         seed: int = 0,
         texts_at_once: int = 1,
@@ -243,7 +254,7 @@ class Api:
         Args:
             prompts: the texts to answer; how many times policies they may be is the server's to say, usually 1,000.
             policies: policy specs.
-            max_new_tokens: most tokens to generate for each prompt.
+            max_new_tokens: most tokens to generate for each prompt; null as in generate.
             draft_length: most tokens a drafter proposes in a round; null takes the pool's.
             seed: same seed, same choices.
             texts_at_once: 1 times each run alone; 2, 4, 8 or 16 decode as many prompts at once and measure the
@@ -253,7 +264,7 @@ class Api:
         try:
             items, specs = _items(prompts, policies)
             length = self.workbench.pool.draft_length if draft_length is None else draft_length
-            params = make_params(max_new_tokens, 0.0, 1.0, 0, length)
+            params = make_params(self._most(max_new_tokens), 0.0, 1.0, 0, length)
             seed, at_once = whole_number("seed", seed), whole_number("texts at once", texts_at_once)
             learn = _truth("learn", learn)
             job = BatchJob(self.workbench, items, specs, params, seed, "api", texts_at_once=at_once, learn=learn)

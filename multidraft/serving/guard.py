@@ -41,7 +41,8 @@ _FILE = "default-src 'none'; sandbox"
 
 def bearer(request: Request) -> str:
     """The key that a request brings as its bearer token; empty where it brings none."""
-    return request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
+    scheme, _, key = request.headers.get("Authorization", "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else ""
 
 
 def has_key(request: Request, key: str) -> bool:

@@ -43,7 +43,8 @@ class Operator:
         report = [_report(job) for job in found]
         if request.method == "DELETE":
             for job in found:
-                job.cancel()
+                if not job.done:
+                    job.end_early("ended early: the operator of this server stopped it")
         return JSONResponse({"jobs": report})
 
 

@@ -146,6 +146,8 @@ def _check(input_ids: torch.Tensor, config: GenerationConfig, model_kwargs: dict
     for name in ("inputs_embeds", "encoder_outputs", "pixel_values"):
         if model_kwargs.get(name) is not None:
             raise UserError(f"Speculate takes token ids, not {name}")
+    if config.prompt_lookup_num_tokens:
+        raise UserError("Speculate has the drafters of its card: leave prompt_lookup_num_tokens out")
     if config.return_dict_in_generate:
         raise UserError("Speculate returns token ids: leave return_dict_in_generate out; see Speculate.generation")
 

@@ -127,10 +127,10 @@ def test_what_a_file_says_beside_its_figures_is_kept(store: Store, tmp_path: Pat
 
 
 def test_imported_runs_stay_out_of_figures_that_need_rounds(store: Store, tmp_path: Path) -> None:
-    more = [{**ANSWER, "question_id": number} for number in range(4)]
+    more = [{**ANSWER, "question_id": number} for number in range(5)]
     imported(store, tmp_path, "a.jsonl", lines(*more))
     (line,) = ranking.policy_summary(store.path).to_dict("records")
-    assert line["runs"] == 4 and line["mean_accepted_tokens"] == pytest.approx(13 / 5)
+    assert line["runs"] == 5 and line["mean_accepted_tokens"] == pytest.approx(13 / 5)
     assert line["mean_accepted_tokens_low"] == line["mean_accepted_tokens_high"]
     for figure in ("speedup", "request_speedup", "acceptance_rate", "regret_rounds", "best_arm_ratio"):
         assert line[f"{figure}_runs"] == 0

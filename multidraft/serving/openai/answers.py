@@ -105,9 +105,10 @@ class Growing:
 
 
 def ended_early(job: Job) -> ApiError:
-    """What to say of a job that the server has ended: it had the device for as long as one may, or the server stops."""
+    """What to say of a job that the server has ended: it had the device for as long as one may, the operator stopped
+    it, or the server stops."""
     if job.error:  # asking again would not help
-        return ApiError(400, job.error, code="time_limit_exceeded")
+        return ApiError(400, job.error, code="ended_early")
     return ApiError(503, "the server is shutting down", code="overloaded")
 
 

@@ -14,6 +14,7 @@ from drafters.errors import PromptError, fault_told, quoted
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from drafters.text import Turn
+from multidraft.engine.arguments import check_text
 from multidraft.engine.output import Output
 from multidraft.policies.titles import DEFAULT_POLICY
 from multidraft.serving.openai.errors import ApiError
@@ -212,8 +213,10 @@ class CompletionAsked(Asked):
 
     @staticmethod
     def _as_it_stands(pool: Pool, prompt: Any) -> str | list[int]:
-        templated = isinstance(prompt, str) and pool.tokenizer.chat_template
-        return pool.encode_text(prompt) if templated and prompt.strip() else prompt
+        if not isinstance(prompt, str) or not pool.tokenizer.chat_template:
+            return prompt
+        check_text(prompt)
+        return pool.encode_text(prompt)
 
     def check(self) -> None:
         super().check()

@@ -123,6 +123,10 @@ class Server:
     async def _answer(self, request: Request, asked: Asked, form: Form, answering: Answering) -> Response:
         if self.workbench.gpu and answering.logprobs is not None:
             raise ApiError(400, "logprobs are not offered on ZeroGPU; leave them out", "logprobs")
+        try:
+            self.workbench.limits.check_answer(answering.most)
+        except UserError as error:
+            raise ApiError(400, str(error), asked.most_name) from None
         prompts = await to_thread.run_sync(asked.prompts, answering.pool)
         close = self._admit(len(prompts) * asked.n, answering)
         streamed = False

@@ -259,7 +259,7 @@ def _line(title: str, of: Figures) -> dict[str, str]:
         "Tokens per round": number(of.mean_accepted_tokens, 2),
         "Tokens/s": number(of.tokens_per_second, 0),
         "Regret, rounds/prompt": _regret(of.regret_rounds),
-        "Runs": str(of.prompts),
+        "Runs": str(of.runs),
         "Finished": str(of.finished),
     }
 

@@ -287,6 +287,16 @@ def test_a_report_of_a_real_run(pool):
     assert len(render_table(report).splitlines()) == 5
 
 
+def test_a_prompt_that_stands_in_a_suite_twice_counts_once(pool):
+    texts = tiny.texts(2, 60, 3)
+    items = [SuiteItem(str(number), text, "letters") for number, text in enumerate([texts[0]] * 3 + texts[1:])]
+    runs = list(SuiteRun(pool, items, ["fixed:near"], SamplingParams(12)).all())
+    rounds = {run.item.prompt: len(run.run.generation.rounds) for run in runs}
+    assert len(set(rounds.values())) == 2
+    found = report_of(runs, pool)["policies"]["fixed:near"]
+    assert found["mean_accepted_tokens"] == pytest.approx(24 / sum(rounds.values())) and found["prompts"] == 2
+
+
 def test_sampled_runs_show_their_expected_regret():
     found = runs()
     for run, loss in zip(found, (0.0, 0.25, 0.0, 0.75, 0.0, 0.0), strict=True):

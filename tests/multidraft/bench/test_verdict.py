@@ -199,10 +199,10 @@ def test_a_single_drafter_that_replays_cannot_tell_from_the_winner_is_to_be_run_
 
 
 def test_of_few_prompts_no_single_drafter_is_suggested_that_is_slower_by_its_interval():
-    plain, best = option("autoregressive", 1.0, 0, prompts=3), option("rate-hedge", 0.5, prompts=3)
+    plain, best = option("autoregressive", 1.0, 0, prompts=5), option("rate-hedge", 0.5, prompts=5)
     for seconds, told in ((0.5, True), (0.9, False)):
-        played, live = [best, option("fixed:math", seconds, prompts=3)], Advice.of(plain, [best])
-        assert ("run `fixed:math`" in sentences(Advice.of(plain, played, texts=3, measured=live))[1]) is told
+        played, live = [best, option("fixed:math", seconds, prompts=5)], Advice.of(plain, [best])
+        assert ("run `fixed:math`" in sentences(Advice.of(plain, played, texts=5, measured=live))[1]) is told
 
 
 def test_who_leads_in_decoding_alone_is_told_where_it_is_another():

@@ -137,6 +137,7 @@ def kept(files):
     return ["--out", str(files[0]), "--db", str(files[1])]
 
 
+@pytest.mark.benched
 @pytest.mark.parametrize(("temperature", "judge"), [("0", "acceptances"), ("1", "gamma")])
 def test_a_drafter_that_cannot_be_judged_costs_no_table(
     pool_card, suite, files, capsys, monkeypatch, temperature, judge

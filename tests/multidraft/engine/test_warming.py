@@ -36,3 +36,14 @@ def test_a_warm_up_changes_no_output(pool: Pool, pool_card) -> None:
     cold = md.generate(md.load_pool(pool_card), prompt, "normal-hedge", params, 5)
     warm = md.generate(pool, prompt, "normal-hedge", params, 5)
     assert warm.token_ids == cold.token_ids and [r.drafter for r in warm.rounds] == [r.drafter for r in cold.rounds]
+
+
+@pytest.mark.benched
+def test_a_drafter_that_fails_does_not_keep_a_pool_from_being_warmed_up(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = pool.drafters[-1]
+    for name in ("prepare", "gamma", "propose"):
+        monkeypatch.setattr(failing, name, lambda *arguments, **named: 1 / 0)
+    warm_up(pool)
+    assert pool.costs.evaluation.weight and pool.costs.verify.weight

@@ -143,7 +143,7 @@ def test_a_card_without_a_router_has_no_route(pool_card: Path) -> None:
         ("exp3:gamma=0.3", "exp3:gamma=0.3,reward=be"),
         ("ucb:reward=be", "ucb:reward=be"),
         ("ucbspec", "ucbspec"),
-        ("ucb-length:good", "ucb-length:good"),
+        ("ucb-length:good", "ucb-length:drafter=good"),
         ("fixed:whoever", "fixed:whoever"),
         ("fixed", "fixed"),
         ("oracle", "oracle"),

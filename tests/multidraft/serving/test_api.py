@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import gradio as gr
@@ -45,6 +46,14 @@ def test_what_is_not_to_be_learnt_from_says_so_in_the_history(workbench: Workben
     last(Api(workbench).generate("abc", "ucb", max_new_tokens=4))
     assert pool.previous and store.flush()
     assert [run.origin.learn for run in recorded(store.path)] == [True, False, False]
+
+
+def test_new_tokens_are_by_default_what_the_server_allows(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Api(workbench).submit("abc").run.params.max_new_tokens == 128
+    monkeypatch.setattr(workbench, "limits", replace(workbench.limits, new_tokens=5))
+    assert Api(workbench).submit("abc").run.params.max_new_tokens == 5
 
 
 def test_generate_returns_text_and_figures(workbench: Workbench) -> None:

@@ -12,6 +12,7 @@ from multidraft.bench.measure import Request
 from multidraft.service.line import CALLER, Caller
 from multidraft.serving.callers import visitor_of
 from multidraft.serving.guard import Guard
+from multidraft.serving.openai.answers import ended_early
 from multidraft.serving.operator import Operator
 from tests import tiny
 
@@ -93,7 +94,7 @@ def test_an_operator_lists_and_stops_jobs(workbench, gate) -> None:
     client = TestClient(Starlette(routes=Operator(workbench, "key").routes()))
     assert client.get("/operator/jobs").status_code == 401
     assert client.delete("/operator/jobs", headers={"Authorization": "Bearer wrong"}).status_code == 401
-    client.headers["Authorization"] = "Bearer key"
+    client.headers["Authorization"] = "bearer key"  # a scheme's name in any case
     listed = client.get("/operator/jobs").json()["jobs"]
     assert [job["id"] for job in listed] == [first.id, second.id] and listed[1]["ahead"] == 1
     assert listed[0]["visitor"] == "203.0.113.9" and listed[0]["kind"] == "run"
@@ -103,3 +104,5 @@ def test_an_operator_lists_and_stops_jobs(workbench, gate) -> None:
     client.delete("/operator/jobs")
     gate.open()
     assert first.wait(30) and first.cancelled.is_set()
+    assert first.run.generation.error == "ended early: the operator of this server stopped it"
+    assert ended_early(first).status == 400, "or clients would ask for it again"

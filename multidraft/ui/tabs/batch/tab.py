@@ -38,7 +38,8 @@ from storage.queries import seconds_per_run
 
 DEFAULT_SUITE = "pocket"
 DEFAULT_POLICIES = [DEFAULT_POLICY, "ucb"]
-DEFAULT_LENGTH = 256
+NEW_TOKENS = 256
+"""Of each answer at first, if the server allows as many."""
 """Tokens of an answer at most: with much fewer, most answers are cut, and the verdict is one on their beginnings."""
 
 _IDLE = message_html(
@@ -112,8 +113,9 @@ class Batch:
                     most = self.workbench.limits.batch_runs
                     info = "0: all; else evenly spread" if most is None else f"times policies: at most {most:,}"
                     limit = gr.Number(0, label="Max prompts", info=info, min_width=130, elem_id="limit")
+                    tokens = min(NEW_TOKENS, self.workbench.limits.new_tokens or NEW_TOKENS)
                     length = gr.Number(
-                        DEFAULT_LENGTH, label="Max new tokens", info="per answer", min_width=130, elem_id="length"
+                        tokens, label="Max new tokens", info="per answer", min_width=130, elem_id="length"
                     )
                     at_once = gr.Dropdown(
                         list(TEXTS_AT_ONCE),
@@ -131,7 +133,7 @@ class Batch:
                     note = gr.Textbox(
                         label="Note", info="kept in Results", max_length=LONGEST_NOTE, max_lines=1, min_width=130
                     )
-                would_take = self.takes(DEFAULT_SUITE, None, DEFAULT_POLICIES, 0, DEFAULT_LENGTH, 1)
+                would_take = self.takes(DEFAULT_SUITE, None, DEFAULT_POLICIES, 0, tokens, 1)
                 takes = gr.HTML(would_take, js_on_load=None, elem_id="takes")
                 self.buttons = AddressedJobs("batch", "Run batch", self.workbench.jobs, BatchJob)
         self.status = gr.HTML(_IDLE, js_on_load=None, elem_id="batch-status")

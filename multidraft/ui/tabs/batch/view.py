@@ -232,7 +232,7 @@ def _figures(task: str, policy: str, found: Figures) -> dict[str, Any]:
     return {
         "Task": task,
         "Policy": policy_title(policy),
-        "Runs": found.prompts,
+        "Runs": found.runs,
         "Finished": found.finished,
         "Too long": found.too_long,
         "Tokens/s": number(found.tokens_per_second, 1),

@@ -178,6 +178,8 @@ def test_a_conversation_in_the_targets_form(talking: Pool) -> None:
     assert talking.decode(ids) == "cdaei" and turns == ()
     ((ids, _),) = CompletionAsked(prompt="de").prompts(talking)
     assert talking.decode(ids) == "de", "a completion goes on with the text as it stands"
+    with pytest.raises(PromptError, match="character 2 of the prompt is half of one"):
+        CompletionAsked(prompt="d\ud800").prompts(talking)
 
 
 def test_a_pool_for_single_prompts_takes_instructions_and_question_as_one(pool: Pool) -> None:

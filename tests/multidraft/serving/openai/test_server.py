@@ -250,7 +250,7 @@ def test_what_takes_longer_than_it_may_is_not_asked_for_again(http: httpx.Client
     monkeypatch.setattr(service_jobs, "TURN_SECONDS", 0.0)  # every round is a turn
     workbench.jobs.limits = Limits(run_seconds=1e-9)
     answer = http.post("/v1/completions", json={"prompt": "abc", "max_tokens": 60})
-    assert answer.status_code == 400 and answer.json()["error"]["code"] == "time_limit_exceeded"
+    assert answer.status_code == 400 and answer.json()["error"]["code"] == "ended_early"
     assert "ask for less" in answer.json()["error"]["message"] and "Retry-After" not in answer.headers
 
 
