@@ -77,9 +77,13 @@ class Guard:
         headers = Headers(scope=scope)
         origin = headers.get("Origin")
         if not self._known(f"//{headers.get('Host', '')}"):
-            return await self._refuse(headers.get("Host", ""), scope, receive, send)
+            said = f"this server does not answer to the name {quoted(headers.get('Host', ''))}"
+            return await self._refuse(f"{said}; its operator can add it to MULTIDRAFT_HOSTS", scope, receive, send)
         if origin is not None and scope["method"] not in ("GET", "HEAD", "OPTIONS") and not self._known(origin):
-            return await self._refuse(origin, scope, receive, send)
+            said = f"pages of {quoted(origin)} may not write to this server"
+            return await self._refuse(
+                f"{said}; its operator can allow more hosts by MULTIDRAFT_HOSTS", scope, receive, send
+            )
         is_file = "/file=" in str(scope["path"])
 
         async def guarded(message: Message) -> None:
@@ -107,7 +111,6 @@ class Guard:
             return name in self._hosts
         return True
 
-    async def _refuse(self, name: str, scope: Scope, receive: Receive, send: Send) -> None:
-        said = f"this server does not answer to the name {quoted(name)}; its operator can add it to MULTIDRAFT_HOSTS"
+    async def _refuse(self, said: str, scope: Scope, receive: Receive, send: Send) -> None:
         answer = ApiError(421, said).response() if str(scope["path"]).startswith("/v1/") else None
         await (answer or JSONResponse({"detail": said}, 421))(scope, receive, send)

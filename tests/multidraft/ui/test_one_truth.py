@@ -34,11 +34,11 @@ FIGURES = ("speedup", "request_speedup")
 
 @pytest.fixture
 def batch(workbench: Workbench) -> BatchJob:
-    texts = tiny.texts(4, 5, 6, 9)
+    texts = tiny.texts(6, 5, 6, 9)
     items = [SuiteItem(str(n), text, "letters") for n, text in enumerate([*texts, texts[0]])]  # one of them twice
     batch = BatchJob(workbench, items, POLICIES, SamplingParams(max_new_tokens=16, draft_length=4))
     workbench.jobs.submit(batch).wait(120)
-    assert workbench.store.flush() and len(batch.rows) == 10
+    assert workbench.store.flush() and len(batch.rows) == 14
     return batch
 
 
@@ -62,7 +62,7 @@ def test_a_batch_has_one_figure_everywhere(workbench: Workbench, batch: BatchJob
             figure = getattr(shown[policy], name).value
             assert figure == pytest.approx(summary.loc[policy, name]) == pytest.approx(found.value)
             assert figure == pytest.approx(advised)
-            assert found.prompts == summary.loc[policy, f"{name}_prompts"] == 4, "one was asked twice"
+            assert found.prompts == summary.loc[policy, f"{name}_prompts"] == 6, "one was asked twice"
             assert number(figure, 2, "×") in lab
         assert number(shown[policy].speedup.value, 2, "×") in page
 
@@ -111,7 +111,7 @@ def test_a_verdict_is_on_runs_of_one_draft_length(workbench: Workbench, batch: B
     assert workbench.store.flush()
     job = LabWork(workbench).advise(TextFilter(Filter()))
     assert job.wait(60) and job.result and job.result.measured
-    assert (job.result.texts, job.result.left_out) == (4, 3) and {o.length for o in job.result.measured.options} == {4}
+    assert (job.result.texts, job.result.left_out) == (6, 3) and {o.length for o in job.result.measured.options} == {4}
     own = of_rows(batch.rows, 4)
     for option in job.result.measured.options:
         alone = next(other for other in own.options if other.spec == option.spec)
@@ -134,5 +134,5 @@ def test_the_lab_and_the_verdict_replay_alike(workbench: Workbench, batch: Batch
             assert decode.value == pytest.approx(option.times_as_fast(verdict.result.plain, "decode").value)
             assert request.value == pytest.approx(option.times_as_fast(verdict.result.plain).value)
             outcome = experiment.result.outcome(option.spec)
-            assert outcome.texts == 4 and outcome.mean_accepted_tokens == pytest.approx(option.mean_accepted_tokens)
+            assert outcome.texts == 6 and outcome.mean_accepted_tokens == pytest.approx(option.mean_accepted_tokens)
     assert experiment.result.speedups(ORACLE)[0] is not None

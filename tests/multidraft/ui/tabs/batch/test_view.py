@@ -40,11 +40,11 @@ ROWS = [
 
 def test_summary_counts_all_and_totals_the_finished() -> None:
     math, sql = summarise(ROWS).values()
-    assert (math.prompts, math.finished, math.too_long) == (4, 2, 1)
+    assert (math.runs, math.finished, math.too_long) == (4, 2, 1)
     assert (math.tokens_per_second, math.mean_accepted_tokens) == (32 / 1.25, 4.0)
     assert math.speedup and math.speedup.value == 4.0 / 1.25
     assert math.request_speedup and math.request_speedup.value == pytest.approx(6.0 / 5.25)
-    assert (sql.prompts, sql.finished, sql.too_long) == (1, 0, 1)
+    assert (sql.runs, sql.finished, sql.too_long) == (1, 0, 1)
     assert as_json(ROWS)["summary"][1]["speedup"] is None
 
 

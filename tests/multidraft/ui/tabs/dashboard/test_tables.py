@@ -27,7 +27,7 @@ def test_summary_shows_a_dash_for_what_is_unknown() -> None:
     line = line_of("<b>x</b>", 2, dict.fromkeys(aggregates.RATIOS, nan) | known, short_runs=2)
     html = dashboard_tables.summary_html(pd.DataFrame([line]))
     assert "<b>x" not in html and html.count("<small") == 1
-    assert "takes 3 prompts with a speed-up; this policy has 2" in html
+    assert "takes 5 prompts with a speed-up; this policy has 2" in html
     assert "2 runs of fewer than 8 tokens are left out of speed-ups" in html
     assert "left out" not in dashboard_tables.summary_html(pd.DataFrame([line | {"short_runs": 0}]))
     assert html.count('<td class="md-figure">–</td>') == 3 and "50 %" in html and "25 %" in html
@@ -58,7 +58,7 @@ def test_the_table_says_on_which_prompts_the_policies_are_compared() -> None:
     own = dashboard_tables.compared_on(pd.DataFrame([line | {"compared": True, "common": 0} for line in lines]))
     assert "Ranked policies are compared on prompts of their own, which may differ." in own
     none = dashboard_tables.compared_on(pd.DataFrame([line | {"compared": True, "rank": nan} for line in lines]))
-    assert none == "Each prompt counts once. No policy is ranked: a rank takes 3 prompts with a speed-up."
+    assert none == "Each prompt counts once. No policy is ranked: a rank takes 5 prompts with a speed-up."
     assert dashboard_tables.compared_on(pd.DataFrame(lines[:1])) == ""
 
 
