@@ -120,7 +120,7 @@ def notes(report: dict[str, Any]) -> list[str]:
     for spec, policy in report["policies"].items():
         for name, why in policy["benched"].items():
             runs, failed = sum(policy["statuses"].values()), policy["benched_runs"][name]
-            said.append(f"{spec}: drafter {name} failed in {failed} of {runs} runs and drafted no more in them: {why}.")
+            said.append(f"{spec}: drafter {name} failed in {failed} of {runs} runs, which went on without it: {why}.")
     for spec, policy in report["policies"].items():
         if policy["lossless"] is False:
             tasks = [task or "all" for task, figures in policy["by_task"].items() if figures["lossless"] is False]

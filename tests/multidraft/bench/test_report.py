@@ -199,7 +199,7 @@ def test_what_the_table_cannot_show_is_said_below_it():
         row["speedup_uncertainty"] = 0.5 if row["policy"] == "ucb" and row["task"] == "sql" else 0.01
     said = notes(report)
     assert "The machine was busy: the timings of 1 of 2 runs may put their speed-ups off" in said[0]
-    assert "ucb: drafter near failed in 1 of 2 runs and drafted no more in them: KeyError: 7." in said
+    assert "ucb: drafter near failed in 1 of 2 runs, which went on without it: KeyError: 7." in said
 
 
 def with_a_failed_policy(prompts):
