@@ -152,5 +152,5 @@ class DFlashEntry(ModelEntry):
             drafter = DFlashDrafter(self.name, model, target, context.target)
         except ValueError as error:
             raise PoolError(f"drafter {self.name!r} does not fit the target: {error}") from error
-        drafter.digest = digest_of(model.state_dict())
+        drafter.digest, drafter.outputs = digest_of(model.state_dict()), context.target.vocab_size
         return drafter

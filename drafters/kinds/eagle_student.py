@@ -141,5 +141,5 @@ class EagleStudentEntry(LearningEntry):
         course = HeadCourse(shape, context.model)
         learner, target = self.learner(course, course.begin(tensors, who), context), context.target
         drafter = EagleStudent(self.name, learner, target, target.vocab_size, self.confidence, learns=context.learns)
-        drafter.digest = digest_of(tensors)
+        drafter.digest, drafter.outputs = digest_of(tensors), shape.vocab_size
         return drafter

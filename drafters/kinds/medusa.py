@@ -171,7 +171,7 @@ class HeadsEntry(TreeEntry, ModelEntry):
             self.confidence,
             rescorer,
         )
-        drafter.digest = digest_of(*digests)
+        drafter.digest, drafter.outputs = digest_of(*digests), context.target.vocab_size
         return drafter
 
 

@@ -144,5 +144,5 @@ class StudentEntry(LearningEntry):
             )
         learner = self.learner(ModelCourse(), model, context)
         drafter = StudentDrafter(self.name, learner, target.vocab_size, self.confidence, learns=context.learns)
-        drafter.digest = digest_of(model.state_dict())
+        drafter.digest, drafter.outputs = digest_of(model.state_dict()), target.vocab_size
         return drafter

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from drafters.errors import ContextWindowError, PromptError
@@ -14,7 +16,7 @@ from multidraft.bench.baseline import BASELINE, settle_baseline
 from multidraft.bench.measure import Measurement, Request, conditions_of
 from multidraft.bench.suites import SuiteItem
 from multidraft.engine.arguments import check_seed, policy_for
-from multidraft.engine.warming import warm_up
+from multidraft.engine.decoding import Decoding
 from multidraft.policies import canonical_spec, check_specs, parse_spec
 from storage.records import Generation
 from storage.run import Origin, Run
@@ -186,19 +188,29 @@ class SuiteRun:
         return Entry(item, repeat, self.measurement.run)
 
     def all(self) -> Iterator[Entry]:
-        """Run all here, on a pool that is warmed up first."""
-        try:
-            warm_up(self.pool)
-        except Exception as error:  # it will fail again, and be reported, when it counts
-            log.info("the warm-up failed: %s", error)
+        """Run all here; policies and device are warmed up on the first prompt that fits, which is not counted."""
+        self._warm_up()
         ready: list[Entry] = []
         group = len(self.items) * len(self.specs)
-        self.pool.previous.clear()  # or what was decoded before would be what the first prompts begin with
+        self.pool.previous.clear()  # or the warm-up would be what the first prompts begin with
         for _ in self.steps(_at_once, ready.extend):
             if self.done % group == 0:
                 self.pool.previous.clear()  # or the same prompts would be what those of the next repeat begin with
             yield from ready
             ready.clear()
+
+    def _warm_up(self, rounds: int = 8) -> None:
+        for item in self.items:
+            try:
+                decodings = [Decoding(self.pool, item.prompt, spec, self.params) for spec in self.specs]
+            except PromptError:
+                continue
+            for decoding in decodings:
+                try:
+                    deque(islice(decoding, rounds), maxlen=0)
+                except Exception as error:  # it will fail again, and be reported, when it counts
+                    log.info("the warm-up failed: %s", error)
+            return
 
 
 def _at_once(measurement: Measurement) -> Iterable[None]:

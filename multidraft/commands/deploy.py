@@ -18,7 +18,7 @@ import yaml
 from huggingface_hub.errors import HfHubHTTPError
 
 import multidraft as md
-from drafters.card import Card, find_card, load_card
+from drafters.card import Card, find_card, is_bundled, load_card
 from drafters.errors import first_line
 from drafters.source import Source
 
@@ -153,8 +153,9 @@ def _show(options: argparse.Namespace, card: Card, path: Path) -> None:
 
 
 def _known_as(card: Card, path: Path) -> str:
-    """The card's name among the bundled ones: of one of one's own that which it gives itself, if a file can have it."""
-    own = path.parent != POOLS and re.fullmatch(r"[\w-][\w.-]*", card.name)
+    """The card's name among the bundled ones: of one of one's own that which it gives itself, if a file can have it and
+    no bundled one does."""
+    own = path.parent != POOLS and re.fullmatch(r"[\w-][\w.-]*", card.name) and not is_bundled(card.name)
     return card.name if own else path.stem
 
 

@@ -230,6 +230,8 @@ class RunJob(Job[Run]):
         self.measurement.cancel()
 
     def end_early(self, why: str) -> None:
+        if self.run.generation.status != "running":  # what is still to be measured or scored stays unknown
+            return self.cancel()
         self.run.generation.error = why
         super().end_early(why)
 

@@ -9,7 +9,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from multidraft.service.jobs import Job
-from multidraft.service.workbench import Workbench
+from multidraft.service.reading import Reading
+from multidraft.service.workbench import RunJob, Workbench
 from multidraft.serving.guard import has_key
 
 
@@ -43,8 +44,10 @@ class Operator:
         report = [_report(job) for job in found]
         if request.method == "DELETE":
             for job in found:
-                if not job.done:
+                if isinstance(job, RunJob | Reading):  # programs wait for those, and would ask again
                     job.end_early("ended early: the operator of this server stopped it")
+                else:
+                    job.cancel()
         return JSONResponse({"jobs": report})
 
 

@@ -111,6 +111,7 @@ def test_a_twin_decodes_as_its_target_alone(name, tmp_path):
     pool = tiny.load(twins.write_pool(tmp_path, name, dtype="float32"))
     for policy in [*(f"fixed:{drafter.name}" for drafter in pool.drafters), "round-robin"]:
         check_greedy(pool, ["abc"], policy, 16)
+    assert all(bool(drafter.outputs) == bool(drafter.parameter_count) for drafter in pool.drafters)
 
 
 def check_held(pool, prompt, card, path):

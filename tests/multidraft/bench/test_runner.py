@@ -178,9 +178,18 @@ def test_a_drafter_that_breaks_is_told_and_its_run_goes_on(pool, monkeypatch):
     assert benched.policy == "fixed:near" and "out of luck" in benched.run.generation.benched["near"]
 
 
-def test_a_policy_that_misbehaves_fails_alone(pool, monkeypatch, caplog):
+def test_a_policy_that_misbehaves_fails_alone_and_the_others_are_warmed_up(pool, monkeypatch, caplog):
+    begun = []
+    decode = runner.Decoding._decode
+
+    def recording(decoding):
+        begun.append(decoding.generation.policy)
+        return decode(decoding)
+
+    monkeypatch.setattr(runner.Decoding, "_decode", recording)
     monkeypatch.setattr(POLICIES["round-robin"], "select", lambda policy: 99)
     runs = run(pool, ITEMS[:2], ["round-robin", "fixed:near"])
+    assert begun[:3] == ["autoregressive", "round-robin", "fixed:near"]
     said = "policy 'round-robin' chose drafter 99; there are 0 to 3"
     assert [r.run.generation.error for r in runs if r.failed] == [said] * 2
     assert Counter(r.policy for r in runs if r.measured) == {"autoregressive": 2, "fixed:near": 2}
@@ -191,14 +200,10 @@ def test_plain_decoding_that_breaks_is_no_measure_for_the_others(pool, monkeypat
     score, calls = pool.target.score, iter(range(1000))
 
     def breaking(draft):
-        if next(calls) == 3:  # of the first prompt's plain decoding
+        if next(calls) == 8 + 8 + 3:  # after the warm-up of both, in the first prompt's plain decoding
             raise RuntimeError("out of memory")
         return score(draft)
 
-    def breaking_at_once(pool):  # what fails in the warm-up counts when it fails again
-        raise RuntimeError("out of memory")
-
-    monkeypatch.setattr(runner, "warm_up", breaking_at_once)
     monkeypatch.setattr(pool.target, "score", breaking)
     plain, other = run(pool, ITEMS[:1], ["random"], SamplingParams(12, draft_length=1))
     assert plain.run.generation.status == "error" and plain.run.generation.rounds

@@ -130,6 +130,13 @@ def test_a_card_of_ones_own_with_a_history_on_zerogpu(
     assert b"bitsandbytes" in api.uploaded["requirements.txt"]
 
 
+def test_a_card_with_the_name_of_a_bundled_one_does_not_take_its_place(api: FakeApi, card: Path) -> None:
+    card.write_text(CARD.replace("name: mine", "name: pocket"))
+    assert main(["deploy", "me/demo", "--pool", str(card)]) == 0
+    assert b"name: pocket" in api.uploaded["drafters/pools/card.yaml"]
+    assert b"pocket/target" in api.uploaded["drafters/pools/pocket.yaml"]
+
+
 def test_a_head_in_8_bits_needs_no_other_library(api: FakeApi, card: Path) -> None:
     head = "{name: head, kind: eagle, id: some/head, quantization: int8}"
     card.write_text(CARD.replace(", quantization: nf4", "").replace("{name: lookup, kind: pld}", head))

@@ -14,6 +14,7 @@ from multidraft.serving.callers import visitor_of
 from multidraft.serving.guard import Guard
 from multidraft.serving.openai.answers import ended_early
 from multidraft.serving.operator import Operator
+from storage.records import FINISHED
 from tests import tiny
 
 
@@ -106,3 +107,10 @@ def test_an_operator_lists_and_stops_jobs(workbench, gate) -> None:
     assert first.wait(30) and first.cancelled.is_set()
     assert first.run.generation.error == "ended early: the operator of this server stopped it"
     assert ended_early(first).status == 400, "or clients would ask for it again"
+
+
+def test_an_answer_that_was_complete_when_it_was_stopped_has_no_error(workbench) -> None:
+    job = workbench.submit(Request("abc", "ucb", SamplingParams(max_new_tokens=4)))
+    assert job.wait(30)
+    job.end_early("ended early")
+    assert job.run.generation.status in FINISHED and job.run.generation.error is job.error is None

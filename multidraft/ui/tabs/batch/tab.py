@@ -39,8 +39,8 @@ from storage.queries import seconds_per_run
 DEFAULT_SUITE = "pocket"
 DEFAULT_POLICIES = [DEFAULT_POLICY, "ucb"]
 NEW_TOKENS = 256
-"""Of each answer at first, if the server allows as many."""
-"""Tokens of an answer at most: with much fewer, most answers are cut, and the verdict is one on their beginnings."""
+"""Tokens of an answer at most, if the server allows as many: with much fewer, most answers are cut, and the verdict is
+one on their beginnings."""
 
 _IDLE = message_html(
     "idle",
