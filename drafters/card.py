@@ -304,13 +304,27 @@ def card_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML in which no key stands twice: of two lists of drafters the first would be lost without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set[str]()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise yaml.MarkedYAMLError(
+                    problem=f"{quoted(key.value)} stands there twice", problem_mark=key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def _read(path: Path) -> tuple[str, dict[str, Any]]:
     """A card's text and what it says."""
     try:
         if (size := path.stat().st_size) > MAX_CARD_BYTES:
             raise ValueError(f"it has {size:,} bytes; a card may have {MAX_CARD_BYTES:,}")
         text = path.read_text(encoding="utf-8")
-        content: Any = yaml.safe_load(text)
+        content: Any = yaml.load(text, _UniqueKeys)
     except RecursionError:
         raise PoolError(f"cannot read the pool card {path}: it is nested too deeply") from None
     except yaml.MarkedYAMLError as error:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+
+from drafters.errors import quoted
 
 Quantization = Literal["nf4", "int8"]
 """Weights of 4 or 8 bits, by ``bitsandbytes`` (QLoRA, Dettmers et al. 2023; LLM.int8(), 2022); of drafters that ONNX
@@ -12,9 +14,17 @@ Runtime runs 8 bits by itself, in blocks (:mod:`drafters.models.int8`)."""
 
 
 class Strict(BaseModel):
-    """Part of a card: a field that is not its own is an error."""
+    """Part of a card: a field that is not its own is an error, and so is a yes or no for a number."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        kind = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, bool) and {int, float} & {kind, *get_args(kind)}:
+            raise ValueError(f"must be a number, got {quoted(value)}")
+        return value
 
 
 class Place(Strict):

@@ -156,6 +156,13 @@ def test_a_card_that_is_no_yaml_or_no_text(tmp_path):
         load_card(tmp_path / "gone.yaml")
 
 
+def test_a_key_that_stands_twice_and_a_number_that_is_a_yes_are_refused(tmp_path):
+    with pytest.raises(PoolError, match=r"not valid YAML at line 2, column 1: 'name' stands there twice"):
+        load_card(write(tmp_path, "name: one\nname: two\n"))
+    with pytest.raises(PoolError, match="draft_length: must be a number, got True"):
+        load_card(write(tmp_path, {**GOOD, "draft_length": True}))
+
+
 def test_yaml_cannot_run_code(tmp_path):
     with pytest.raises(PoolError, match="could not determine a constructor"):
         load_card(write(tmp_path, "name: !!python/object/apply:os.getcwd []"))
