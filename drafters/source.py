@@ -6,8 +6,6 @@ from typing import Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from drafters.errors import quoted
-
 Quantization = Literal["nf4", "int8"]
 """Weights of 4 or 8 bits, by ``bitsandbytes`` (QLoRA, Dettmers et al. 2023; LLM.int8(), 2022); of drafters that ONNX
 Runtime runs 8 bits by itself, in blocks (:mod:`drafters.models.int8`)."""
@@ -23,7 +21,7 @@ class Strict(BaseModel):
     def _numbers(cls, value: Any, info: ValidationInfo) -> Any:
         kind = cls.model_fields[str(info.field_name)].annotation
         if isinstance(value, bool) and {int, float} & {kind, *get_args(kind)}:
-            raise ValueError(f"must be a number, got {quoted(value)}")
+            raise ValueError("must be a number, not a yes or no")
         return value
 
 

@@ -225,6 +225,13 @@ def ratio_of_totals(
     return _resampled(_by_prompt((numerators, denominators), prompts))
 
 
+def value_of_totals(
+    numerators: Iterable[float], denominators: Iterable[float], prompts: Iterable[object]
+) -> float | None:
+    """The value of :func:`ratio_of_totals`, where nobody asks for its interval."""
+    return divided(*_by_prompt((numerators, denominators), prompts).sum(axis=0).tolist())
+
+
 def ratio_of_ratios(first: Totals, second: Totals) -> Ratio | None:
     """The second ratio of totals ÷ the first, as a ratio of speed-ups, with its interval likewise.
 

@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from drafters.hardware import describe
 from drafters.sampling import SamplingParams
 from multidraft._version import version
@@ -17,7 +15,7 @@ from multidraft.bench.baseline import BASELINE
 from multidraft.bench.runner import Entry
 from multidraft.bench.suites import SuiteItem
 from multidraft.bench.summary import Row, speedups
-from storage.figures import divided
+from storage.figures import divided, value_of_totals
 from storage.records import PHASES
 
 if TYPE_CHECKING:
@@ -103,12 +101,8 @@ def _summary(runs: Sequence[Entry], *, by_task: bool = False) -> dict[str, Any]:
 
     def over_prompts(above: Iterable[float | None], below: Iterable[int]) -> float | None:
         """A ratio of totals in which each distinct prompt counts once; ``None`` in ``above`` is unknown."""
-        known: dict[int, list[tuple[float, int]]] = {}
-        for upper, lower, prompt in zip(above, below, prompts, strict=True):
-            if upper is not None:
-                known.setdefault(prompt, []).append((upper, lower))
-        means = [np.mean(runs, axis=0) for runs in known.values()]
-        return divided(float(sum(upper for upper, _ in means)), float(sum(lower for _, lower in means)))
+        known = [each for each in zip(above, below, prompts, strict=True) if each[0] is not None]
+        return value_of_totals(*zip(*known)) if known else None
 
     chosen = [sum(r.arm is not None for r in g.rounds) if s.best_drafter else 0 for g, s in zip(generations, scores)]
     played = sum((s.best_arm_ratio or 0.0) * count for s, count in zip(scores, chosen))

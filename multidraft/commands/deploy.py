@@ -153,8 +153,7 @@ def _show(options: argparse.Namespace, card: Card, path: Path) -> None:
 
 
 def _known_as(card: Card, path: Path) -> str:
-    """The card's name among the bundled ones: of one of one's own that which it gives itself, if a file can have it and
-    no bundled one does."""
+    """The card's name among the bundled ones: its own, unless no file can have that or a bundled card does."""
     own = path.parent != POOLS and re.fullmatch(r"[\w-][\w.-]*", card.name) and not is_bundled(card.name)
     return card.name if own else path.stem
 

@@ -159,7 +159,7 @@ def test_a_card_that_is_no_yaml_or_no_text(tmp_path):
 def test_a_key_that_stands_twice_and_a_number_that_is_a_yes_are_refused(tmp_path):
     with pytest.raises(PoolError, match=r"not valid YAML at line 2, column 1: 'name' stands there twice"):
         load_card(write(tmp_path, "name: one\nname: two\n"))
-    with pytest.raises(PoolError, match="draft_length: must be a number, got True"):
+    with pytest.raises(PoolError, match="draft_length: must be a number, not a yes or no"):
         load_card(write(tmp_path, {**GOOD, "draft_length": True}))
 
 

@@ -170,6 +170,8 @@ def test_what_is_known_is_said_however_noisy() -> None:
     assert Ratio(1.1, 1.004, 1.2, 9).text("×") == "1.10× (1.004–1.20)", "on which side of 1 it ends can be seen"
     assert Ratio(1.0, 1.0, 1.0, 9).text("×") == "1.00×"
     assert ratio_of_totals([0, 0, 0, 0, 0, 2], [1] * 6).low == 0.0
+    asked = [3.0, 5.0, 2.0], [1.0, 2.0, 2.0], "aab"
+    assert figures.value_of_totals(*asked) == ratio_of_totals(*asked).value == 6 / 3.5
     assert timed_text(2.0, 0.4, "×") == "faster: 1.20–2.80×"
     assert timed_text(0.5, 0.5, "×") == "slower: 0.25–0.75×"
     assert timed_text(1.2, 0.3) == "0.84–1.56", "nothing is known of its side"
