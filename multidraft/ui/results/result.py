@@ -135,8 +135,7 @@ def experiment_result(path: Path, id: str, fits: Fits = unjudged) -> Result | No
     rows = [Row.recorded(values) for values in runs]
     lanes = experiments.runs(path, id, MOST_LANES) if about["prompts"] == 1 else []
     warning = odd.warning(fits, about["card_hash"] or "", (values["prompt"] for values in runs))
-    speed = lambda of: of[1].request_speedup.value if of[1].request_speedup else 0.0  # noqa: E731
-    found = dict(sorted(summary.overall(rows).items(), key=speed, reverse=True))  # as the verdict ranks them
+    found = dict(sorted(summary.overall(rows).items(), key=_rate, reverse=True))  # as the verdict ranks them
     titles = policy_titles(list(found))
     title, said, best = _headline(about, rows, titles)
     if about["source"] == "race" and (known := sameness(lanes)):
@@ -249,6 +248,10 @@ def _tasks(rows: Sequence[Row]) -> Markup:
     table = markup.table_of(lines, figures=7, label="Policies by task")
     caption = markup.caption_html(told) if few else Markup()
     return markup.folded(f"By task ({count(len(lines), 'row')})", caption + table)
+
+
+def _rate(named: tuple[str, Figures]) -> float:
+    return named[1].request_speedup.value if named[1].request_speedup else 0.0
 
 
 def _line(title: str, of: Figures) -> dict[str, str]:
