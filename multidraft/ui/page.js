@@ -2,7 +2,7 @@
 // functions the handlers of other components call.
 
 Object.assign(window, { address, openTab, goToTab, startRace, copied, copyLink, keepFilters, openRuns, travel, checkDays,
-  linkedRun, focusRun, leaveRun, focusTravelled, chooseTwo, stepThrough, stepThroughText, make });
+  linkedRun, focusRun, leaveRun, focusTravelled, chooseTwo, tell, stepThrough, stepThroughText, make });
 
 // A new element, at the end of its parent.
 function make(tag, kind, text, parent) {
@@ -11,6 +11,14 @@ function make(tag, kind, text, parent) {
   node.textContent = text;
   parent.append(node);
   return node;
+}
+
+// Tells the server of clicks on what has data of that name, with all of its data; `element` and `trigger` are Gradio's.
+function tell(name, element, trigger) {
+  element.addEventListener("click", ({ target }) => {
+    const clicked = target.closest(`[data-${name}]`);
+    if (clicked) trigger("click", { ...clicked.dataset });
+  });
 }
 
 const OPENED_MS = 10_000; // after which the first tab is shown in any case

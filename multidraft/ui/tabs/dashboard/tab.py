@@ -81,7 +81,7 @@ class Dashboard:
             self.filters, self.more, self.refresh = dashboard_filters.build_filters(Chosen(**self.defaults()))
             self.note = gr.HTML(
                 message_html("busy md-awaited", "Reading the history …"),
-                js_on_load=unmatched.LET_GO,
+                js_on_load="tell('relax', element, trigger)",
                 elem_id="dashboard-note",
             )
             with gr.Column(visible=False) as self.body:

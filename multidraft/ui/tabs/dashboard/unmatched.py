@@ -13,14 +13,6 @@ from multidraft.ui.tabs.dashboard.filters import CONTROLS, Chosen
 from multidraft.ui.widgets import markup
 from storage import aggregates
 
-LET_GO = """
-element.addEventListener('click', (event) => {
-  const way = event.target.closest('[data-relax]');
-  if (way) trigger('click', { ...way.dataset });
-});
-"""
-"""Script of what shows :func:`nothing_fits_html`: a click says which filters."""
-
 _NAMES = [control.column for control in CONTROLS]
 _FREE = vars(Chosen())
 _DAYS = "since", "until"

@@ -4,26 +4,24 @@
 function chooseTwo(element, trigger) {
   const KEPT = "multidraft-compared"; // so that they are still chosen after a look at one
   const storage = tabStorage();
-  const kept = JSON.parse(storage?.getItem(KEPT) ?? "{}");
-  let chosen = Object.keys(kept); // their ids
-  const made = { ...kept }; // when each was, by its id
+  let chosen = JSON.parse(storage?.getItem(KEPT) ?? "{}"); // when each was made, by its id, the one chosen last at the end
 
   function show() {
-    const inOrder = [...chosen].sort((one, other) => made[one].localeCompare(made[other]));
+    const inOrder = Object.keys(chosen).sort((one, other) => chosen[one].localeCompare(chosen[other]));
     element.querySelectorAll("[data-experiment]").forEach((box) => {
-      box.checked = chosen.includes(box.dataset.experiment);
-      box.nextElementSibling.textContent = chosen.length === 2 ? "AB"[inOrder.indexOf(box.dataset.experiment)] ?? "" : "";
+      box.checked = box.dataset.experiment in chosen;
+      box.nextElementSibling.textContent = inOrder.length === 2 ? "AB"[inOrder.indexOf(box.dataset.experiment)] ?? "" : "";
     });
     const link = element.querySelector(".md-link-button");
     const said = element.querySelector(".md-compare [role=status]");
     if (!link) return;
-    if (chosen.length === 2) {
+    if (inOrder.length === 2) {
       link.href = `result/comparison/${inOrder.map(encodeURIComponent).join("/")}`;
       link.removeAttribute("aria-disabled");
       said.textContent = "B, the newer one, is compared with A, the older one.";
       ask(link, said, link.href);
     } else {
-      refuse(link, said, chosen.length ? "Choose another one." : "Choose two results.");
+      refuse(link, said, inOrder.length ? "Choose another one." : "Choose two results.");
     }
   }
 
@@ -42,16 +40,12 @@ function chooseTwo(element, trigger) {
   element.addEventListener("change", ({ target }) => {
     const id = target.dataset?.experiment;
     if (!id) return;
-    made[id] = target.dataset.made;
-    chosen = chosen.filter((one) => one !== id);
-    if (target.checked) chosen = [...chosen, id].slice(-2);
-    storage?.setItem(KEPT, JSON.stringify(Object.fromEntries(chosen.map((one) => [one, made[one]]))));
+    const others = Object.entries(chosen).filter(([one]) => one !== id);
+    chosen = Object.fromEntries(target.checked ? [...others.slice(-1), [id, target.dataset.made]] : others);
+    storage?.setItem(KEPT, JSON.stringify(chosen));
     show();
   });
-  element.addEventListener("click", ({ target }) => {
-    const note = target.closest("[data-note]");
-    if (note) trigger("click", { experiment: note.dataset.note });
-  });
+  tell("note", element, trigger);
   new MutationObserver((changes) => {
     if (changes.some(({ addedNodes }) => [...addedNodes].some((node) => node.querySelector?.("[data-experiment]")))) show();
   }).observe(element, { childList: true, subtree: true });

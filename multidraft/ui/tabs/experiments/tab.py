@@ -177,7 +177,7 @@ class Experiments:
 
     def open_note(self, event: gr.EventData) -> Updates:
         """The field for the note on the experiment that was clicked."""
-        id = clicked(event, "experiment")
+        id = clicked(event, "note")
         if (found := experiments.experiment(self.store.path, id)) is None:
             return {self.noting: gr.Row(visible=False)}
         title = f"Note on {view.name_of(found)} of {minute(found['created_at'])}"

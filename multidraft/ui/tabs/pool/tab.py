@@ -139,13 +139,6 @@ NO_MATRIX = markup.message_html(
 
 UPDATE_SECONDS = 0.3
 
-_LOAD_POOL = """
-element.addEventListener('click', (event) => {
-  const button = event.target.closest('button[data-pool]');
-  if (button) trigger('click', { pool: button.dataset.pool });
-});
-"""
-
 
 class PoolTab:
     """The tab; it is brought up to date whenever it is opened, and when the pool has changed."""
@@ -177,7 +170,9 @@ class PoolTab:
                 self.stop_loading = gr.Button(
                     "Stop loading", variant="stop", size="sm", visible=False, elem_id="pool-stop"
                 )
-            self.known = gr.HTML("", js_on_load=_LOAD_POOL, apply_default_css=False, elem_id="pools")
+            self.known = gr.HTML(
+                "", js_on_load="tell('pool', element, trigger)", apply_default_css=False, elem_id="pools"
+            )
         gr.HTML(_template.your_own(), js_on_load=None, elem_id="your-own")
         shown = [self.pool, self.leaving, self.left_out, self.hint, self.matrix]
         progress = [self.status, self.stop_loading, self.known]

@@ -106,7 +106,7 @@ def test_regret_is_that_of_the_policy_beside_the_speedup(filled: Store) -> None:
 
 def test_a_note_is_written_where_visitors_may(filled: Store) -> None:
     tab = build(filled)
-    opened = tab.open_note(click(experiment="one"))
+    opened = tab.open_note(click(note="one"))
     assert opened[tab.noting].visible and opened[tab.note].label.startswith("Note on Batch: <i>add")
     tab.save_note("one", " before <b>the change ")
     assert experiments.listed(filled.path)[-1]["note"] == "before <b>the change"
