@@ -18,9 +18,8 @@ from markupsafe import Markup
 from drafters.errors import UserError
 from multidraft.service.lab import LabWork, ReplayJob
 from multidraft.ui import example
+from multidraft.ui.tabs.dashboard import beginning, tables, unmatched, views
 from multidraft.ui.tabs.dashboard import filters as dashboard_filters
-from multidraft.ui.tabs.dashboard import tables, unmatched, views
-from multidraft.ui.tabs.dashboard.beginning import PromptBox
 from multidraft.ui.tabs.dashboard.charts import FAST
 from multidraft.ui.tabs.dashboard.exchange import Exchange
 from multidraft.ui.tabs.dashboard.filters import CONTROLS, PARAMETERS, Chosen
@@ -60,7 +59,6 @@ class Dashboard:
         self.work, self.store = work, work.workbench.store
         self.exchange = Exchange(self.store, may_import)
         self.run = RunSection(self.store.path)
-        self.box = PromptBox(work.workbench)
         self.places: dict[Chart, list[Any]] = {}
 
     def defaults(self) -> dict[str, Any]:
@@ -110,7 +108,7 @@ class Dashboard:
                     self.lessons = gr.Button(LEARNT, size="md", elem_id="learnt")
                 self.verdict = gr.HTML("", js_on_load=None, elem_id="dashboard-verdict")
                 self.taught = gr.HTML("", js_on_load=None, elem_id="dashboard-lessons")
-                self.box.build()
+                beginning.build(self.work.workbench)
                 self.legend = gr.HTML("", js_on_load=None, elem_id="policy-legend")
             for _, row in groupby(group, key=lambda chart: chart.wide):
                 listed = list(row)

@@ -23,7 +23,7 @@ from multidraft.service.workbench import Workbench
 from multidraft.ui.tabs.dashboard import charts as dashboard_charts
 from multidraft.ui.tabs.dashboard import tab as dashboard_tab
 from multidraft.ui.tabs.dashboard import views as dashboard_views
-from multidraft.ui.tabs.dashboard.beginning import PromptBox
+from multidraft.ui.tabs.dashboard.beginning import answer
 from multidraft.ui.tabs.dashboard.filters import CONTROLS, Chosen
 from multidraft.ui.tabs.dashboard.tab import Dashboard
 from multidraft.ui.tabs.dashboard.views import CHARTS, chart
@@ -97,14 +97,13 @@ def test_a_verdict_on_the_filtered_runs_and_what_they_taught(
 
 def test_what_the_pool_would_begin_a_prompt_with(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workbench.pool, "costs", CostMeter(4))  # or what other tests measured would count
-    box = PromptBox(workbench)
-    assert "No past run on tiny is like this prompt, and it has no router" in box.answer("abc abd")
-    assert "prompt is empty" in box.answer("  ")
+    assert "No past run on tiny is like this prompt, and it has no router" in answer(workbench, "abc abd")
+    assert "prompt is empty" in answer(workbench, "  ")
     assert isinstance(workbench.pool.traffic, Traffic)
     names = [drafter.name for drafter in workbench.pool.drafters]
     told = [0.98 if name == "near" else 0.05 for name in names]
     workbench.pool.traffic.learn([(f"abc ab{n}", told) for n in range(9)])
-    shown = box.answer("abc abd")
+    shown = answer(workbench, "abc abd")
     assert "By what 9 past runs on tiny tell, RateHedge (ours) would have near draft first, " in shown
     assert " ± " in shown and shown.index(">near</") < shown.index(">far</")
 
