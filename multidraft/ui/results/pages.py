@@ -61,8 +61,6 @@ _FRAMED = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors *"
 
 _SIZE = {"width": WIDTH, "height": HEIGHT}
 
-Answer = Callable[[Result], Response]
-
 
 class Results:
     """The results in a history, and in the recorded example; with ``verdicts`` on batches of the history.
@@ -114,9 +112,8 @@ class Results:
         """The page of a result, or one of its files."""
         place = request.path_params["place"]
         stem, _, suffix = place.rpartition(".")
-        writes: Mapping[str, Answer] = {"svg": _svg, "png": self._png, "csv": _csv, "json": _json}
-        if stem and suffix in writes:
-            return writes[suffix](self._found(stem))
+        if stem and suffix in ("svg", "png", "csv", "json"):
+            return self._file(self._found(stem), suffix)
         try:
             found = self._found(place)
             if found.place.startswith(("race/", "batch/")) and not in_history(self._path, found.made[0]["id"]):
@@ -185,12 +182,21 @@ class Results:
         """The picture of the app's own address."""
         if self._front is None:
             raise HTTPException(404)
-        return self._drawn_png(result.front_picture(self._front()))
+        return self._png(result.front_picture(self._front()))
 
-    def _png(self, found: Result) -> Response:
-        return self._drawn_png(found.picture)
+    def _file(self, found: Result, suffix: str) -> Response:
+        if suffix == "svg":
+            return _cached(found.picture.svg(), "image/svg+xml")
+        if suffix == "png":
+            return self._png(found.picture)
+        if suffix == "csv":
+            text, kind = csv_of(found.figures), "text/csv"
+        else:
+            text, kind = json.dumps(plain(found.data), ensure_ascii=False, indent=1), "application/json"
+        name = f"{quote(found.place.replace('/', '-'), safe='')}.{suffix}"
+        return Response(text, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
 
-    def _drawn_png(self, picture: Picture) -> Response:
+    def _png(self, picture: Picture) -> Response:
         key = picture.svg()
         with self._drawing:
             if key not in self._drawn:
@@ -227,24 +233,6 @@ def root_of(request: Request) -> str:
     address can."""
     top = Request({**request.scope, "path": "/", "raw_path": b"/", "query_string": b""})
     return get_root_url(top, "/", request.scope.get("root_path"))  # type: ignore[arg-type]
-
-
-def _svg(found: Result) -> Response:
-    return _cached(found.picture.svg(), "image/svg+xml")
-
-
-def _csv(found: Result) -> Response:
-    return _file(found, csv_of(found.figures), "text", "csv")
-
-
-def _json(found: Result) -> Response:
-    return _file(found, json.dumps(plain(found.data), ensure_ascii=False, indent=1), "application", "json")
-
-
-def _file(found: Result, text: str, kind: str, suffix: str) -> Response:
-    name = f"{quote(found.place.replace('/', '-'), safe='')}.{suffix}"
-    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return Response(text, media_type=f"{kind}/{suffix}", headers=headers)
 
 
 def _cached(content: str | bytes, kind: str) -> Response:
