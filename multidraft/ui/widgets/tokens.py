@@ -10,7 +10,7 @@ import gradio as gr
 from markupsafe import Markup
 
 from multidraft.service.workbench import PLAYED_SECONDS, ROUND_SECONDS
-from multidraft.ui.widgets.markup import UNKNOWN, folded, macros, number, source, table_html
+from multidraft.ui.widgets.markup import UNKNOWN, folded, macros, number, page, source, table_html
 from multidraft.ui.widgets.theme import DRAFTER_COLOURS, drafter_places
 from storage.records import OWN, Round
 
@@ -20,7 +20,7 @@ OUTPUT_START = Markup('<div class="md-output" dir="auto" role="region" tabindex=
 _macros = macros("widgets/tokens.html")
 token = _macros.token
 
-_FRAME, _SCRIPT = source("widgets/output.html"), source("widgets/output.js")
+_SCRIPT = source("widgets/output.js")
 
 
 def arm_classes(drafters: Sequence[str]) -> dict[int | None, str]:
@@ -118,7 +118,6 @@ def output_box(longest: int, **settings: Any) -> gr.HTML:
         longest: most tokens of a draft; a bar of so many has the full height.
         settings: those of ``gr.HTML``, e.g. ``elem_id``.
     """
-    frame = _FRAME.replace("@output@", f"{OUTPUT_START}</div>").replace("@longest@", str(longest))
-    for name, seconds in (("@round@", ROUND_SECONDS), ("@played@", PLAYED_SECONDS)):
-        frame = frame.replace(name, f"{1000 * seconds:.0f}")
+    values = {"output": OUTPUT_START, "longest": longest, "round": ROUND_SECONDS, "played": PLAYED_SECONDS}
+    frame = page("widgets/output.html", **values)
     return gr.HTML("", html_template=frame, js_on_load=_SCRIPT, apply_default_css=False, **settings)
