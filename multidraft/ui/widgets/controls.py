@@ -27,8 +27,8 @@ MOST_EXAMPLES = 4
 
 SEED = "The same seed gives the same run, unless the policy depends on measured time, as rate-hedge does"
 
-SETTINGS = 6
-"""Fields of :func:`settings`."""
+SETTINGS = ("max_new_tokens", "temperature", "top_p", "top_k", "draft_length", "seed")
+"""Fields of :func:`settings`, as addresses call them; ``address.js`` has them as well."""
 
 HOTTEST, LARGEST_TOP_K = 2.0, 200
 """The most that the fields of temperature and top-k take."""
@@ -226,10 +226,10 @@ def read_settings(values: Sequence[float | None]) -> tuple[SamplingParams, int]:
     Raises:
         UserError: a field is empty or out of range; the message names it.
     """
-    *params, seed = values[:SETTINGS]
+    *params, seed = values[: len(SETTINGS)]
     return make_params(*params), whole_number("seed", seed)
 
 
 def agreed(values: Sequence[Any]) -> bool:
     """Whether runs may be learnt from: the value after those of :func:`settings`, where there is one."""
-    return all(value is not False for value in values[SETTINGS:])
+    return all(value is not False for value in values[len(SETTINGS) :])

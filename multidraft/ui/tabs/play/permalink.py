@@ -9,11 +9,7 @@ from drafters.errors import UserError
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.service.inputs import make_params, whole_number
-from multidraft.ui.widgets.controls import check_fields
-
-SETTINGS = ("max_new_tokens", "temperature", "top_p", "top_k", "draft_length", "seed")
-"""The parameters of a link beside ``prompt`` and ``with_policy``, in the order of ``controls.settings``; ``policy``
-filters the dashboard."""
+from multidraft.ui.widgets.controls import SETTINGS, check_fields
 
 LONGEST = 6000
 """Characters of a link's query: browsers, proxies and chat programs cut longer ones."""
@@ -28,9 +24,9 @@ class Link(NamedTuple):
 
     prompt: str | None
     policy: str | None
-    """A spec."""
+    """A spec; ``with_policy`` in the address, where ``policy`` filters the dashboard."""
     settings: tuple[float | None, ...]
-    """In the order of :data:`SETTINGS`."""
+    """In the order of ``SETTINGS``."""
     pool: str | None
     """The name of the one that was loaded when the link was made."""
 

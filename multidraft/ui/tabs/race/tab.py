@@ -207,8 +207,7 @@ class Race(controls.PromptTab):
             prompt, p, seed = runs[0].generation.prompt, runs[0].params, runs[0].seed
         else:
             return None
-        settings = (p.max_new_tokens, p.temperature, p.top_p, p.top_k, p.draft_length, seed)
-        return (prompt, *specs, *[""] * (MOST - len(specs)), *settings)
+        return (prompt, *specs, *[""] * (MOST - len(specs)), *vars(p).values(), seed)
 
     def _kept(self, id: str) -> list[Run]:
         """The runs of a race in the history."""
