@@ -1,7 +1,7 @@
 // What holds for the whole page, whichever tab is open. Runs once, when the title is there, behind the scripts whose
 // functions the handlers of other components call.
 
-Object.assign(window, { address, openTab, goToTab, startRace, copied, copyLink, keepFilters, openRuns, travel, checkDays,
+Object.assign(window, { address, openTab, goToTab, startRace, copied, copyLink, keepFilters, openRuns, travel,
   linkedRun, focusRun, leaveRun, focusTravelled, chooseTwo, tell, stepThrough, stepThroughText, make });
 
 // A new element, at the end of its parent.

@@ -30,9 +30,7 @@ document.addEventListener("click", ({ target }) => {
 async function saveChart(graph, format) {
   const name = (plain(graph.layout.title?.text) || "chart").toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "");
   const url = format === "csv" ? blobUrl(csvOf(graph)) : await pictureOf(graph, format);
-  const link = document.createElement("a");
-  Object.assign(link, { href: url, download: `${name}.${format}` });
-  link.click();
+  Object.assign(document.createElement("a"), { href: url, download: `${name}.${format}` }).click();
   if (format === "csv") setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 

@@ -34,15 +34,13 @@ let ended = false; // whether the run is over: then its beginning is shown to wh
 let follows = true; // whether the reader is at the end of the text
 let scrolled = 0; // where the text was scrolled to last
 
-function makeBar(round) {
+function makeBar(round, bars) {
   const { arm, drafted, accepted, corrected } = round.dataset;
-  const bar = document.createElement("span");
-  bar.className = `md-bar ${arm}`;
+  const bar = make("span", `md-bar md-coming ${arm}`, "", bars);
   bar.style.setProperty("--drafted", drafted);
   if (Number(drafted) > longest) frame.style.setProperty("--longest", (longest = Number(drafted)));
   bar.style.setProperty("--accepted", accepted);
   bar.toggleAttribute("data-corrected", corrected !== undefined);
-  return bar;
 }
 
 // The same rounds with other times: what is on the page stays as it is, but for them.
@@ -85,8 +83,7 @@ function show() {
   let round = text.children[timeline.childElementCount];
   for (; round; round = round.nextElementSibling) {
     round.classList.add("md-coming");
-    bars.append(makeBar(round));
-    bars.lastChild.classList.add("md-coming");
+    makeBar(round, bars);
     coming++;
     took += Number(round.dataset.ms);
   }

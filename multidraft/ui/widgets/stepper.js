@@ -12,8 +12,7 @@ const visible = (text) => text.replaceAll("\n", "↵") || "…"; // a part of a 
 let stepper; // made when it is first asked for
 
 function makeStepper() {
-  const dialog = document.createElement("dialog");
-  dialog.className = "md-stepper";
+  const dialog = make("dialog", "md-stepper", "", document.querySelector(".gradio-container"));
   dialog.setAttribute("aria-labelledby", "md-step-title");
   dialog.innerHTML = `
     <header><h2 id="md-step-title"></h2><button type="button" data-do="close" aria-label="Close">✕</button></header>
@@ -28,7 +27,6 @@ function makeStepper() {
       <span><button type="button" data-do="previous">← Round</button>
       <button type="button" data-do="next">Round →</button></span>
     </div>`;
-  document.querySelector(".gradio-container").append(dialog);
   const find = (name) => dialog.querySelector(name);
   const button = (name) => find(`[data-do=${name}]`);
   let rounds = [], index = 0, phases = [], at = 0, timer = null;

@@ -18,39 +18,29 @@ function openRuns(element, trigger) {
   });
 }
 
-// A signal that ends the listeners of a component that was there before.
-function onlyOne(name) {
-  window[name]?.abort();
-  window[name] = new AbortController();
-  return window[name].signal;
-}
-
 // Back and Forward of the browser, between the list and runs that were opened from it.
 function travel(trigger) {
-  const signal = onlyOne("mdTravel");
+  window.mdTravel?.abort(); // of a component that was there before
+  window.mdTravel = new AbortController();
   const go = () => {
     address({}); // for the page around a Space
     const named = tabs().find((tab) => nameOf(tab) === (linkedTab() ?? "play"));
     if (named && named.ariaSelected !== "true") named.click();
     if (linkedTab() === "dashboard") trigger("click");
   };
-  addEventListener("popstate", go, { signal });
+  addEventListener("popstate", go, { signal: window.mdTravel.signal });
 }
 
 // The field of a day ignores what is not one, without a message.
-function checkDays() {
-  const signal = onlyOne("mdDays");
-  const check = ({ target }) => {
-    const field = target.closest?.("#filter-from, #filter-to");
-    if (!field || target.tagName !== "INPUT") return;
-    const text = target.value.trim();
-    const wrong = text !== "" && !(/^\d{4}-\d{2}-\d{2}$/.test(text) && Date.parse(text));
-    target.ariaInvalid = wrong ? "true" : null;
-    field.querySelector(".md-day-wrong")?.remove();
-    if (wrong) make("p", "md-day-wrong", "Not taken: needs a day such as 2026-01-31.", field).setAttribute("role", "alert");
-  };
-  document.addEventListener("focusout", check, { signal });
-}
+document.addEventListener("focusout", ({ target }) => {
+  const field = target.closest?.("#filter-from, #filter-to");
+  if (!field || target.tagName !== "INPUT") return;
+  const text = target.value.trim();
+  const wrong = text !== "" && !(/^\d{4}-\d{2}-\d{2}$/.test(text) && Date.parse(text));
+  target.ariaInvalid = wrong ? "true" : null;
+  field.querySelector(".md-day-wrong")?.remove();
+  if (wrong) make("p", "md-day-wrong", "Not taken: needs a day such as 2026-01-31.", field).setAttribute("role", "alert");
+});
 
 // The run that the address names, if any.
 function linkedRun() {

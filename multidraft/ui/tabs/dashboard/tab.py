@@ -89,7 +89,7 @@ class Dashboard:
         with gr.Column(visible=False) as self.one:
             self.run.build()
         self.file = gr.DownloadButton("Download", visible="hidden", elem_id="export-file")
-        self.travel = gr.HTML("", js_on_load="travel(trigger); checkDays();", elem_id="travel")
+        self.travel = gr.HTML("", js_on_load="travel(trigger)", elem_id="travel")
         self.named = gr.Textbox(visible="hidden")
         self.followers = [self.usual_place, *self.filters[:2]]
         self._wire(page, tab)

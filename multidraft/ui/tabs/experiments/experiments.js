@@ -3,7 +3,8 @@
 
 function chooseTwo(element, trigger) {
   const KEPT = "multidraft-compared"; // so that they are still chosen after a look at one
-  const storage = tabStorage();
+  let storage = null; // of the browser tab; none where the browser refuses it, as it may to a frame on another site
+  try { storage = sessionStorage; } catch {}
   let chosen = JSON.parse(storage?.getItem(KEPT) ?? "{}"); // when each was made, by its id, the one chosen last at the end
 
   function show() {
@@ -49,13 +50,4 @@ function chooseTwo(element, trigger) {
   new MutationObserver((changes) => {
     if (changes.some(({ addedNodes }) => [...addedNodes].some((node) => node.querySelector?.("[data-experiment]")))) show();
   }).observe(element, { childList: true, subtree: true });
-}
-
-// What the browser tab keeps; nothing where the browser refuses it, as it may to a frame on another site.
-function tabStorage() {
-  try {
-    return sessionStorage;
-  } catch {
-    return null;
-  }
 }
