@@ -18,28 +18,18 @@ from multidraft.replay.regret import regret_by_round
 from multidraft.ui import example
 from multidraft.ui.results.conditions import run_settings
 from multidraft.ui.tabs.dashboard.filters import BASELINES, SOURCES
-from multidraft.ui.widgets import tokens
+from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.charts import POLICY_HEIGHT, REFERENCE, arms_chart, base_figure, plot, plot_of, weights_chart
 from multidraft.ui.widgets.events import Updates
 from multidraft.ui.widgets.exports import export_file
-from multidraft.ui.widgets.markup import (
-    MAT,
-    facts_html,
-    macros,
-    message_html,
-    number,
-    percent,
-    shared_html,
-    tiles_html,
-    times,
-)
+from multidraft.ui.widgets.markup import number, percent, times
 from multidraft.ui.widgets.theme import policy_colour
 from storage import queries
 from storage.problems import StorageError
 from storage.records import Round, status_title
 from storage.run import Reported, Run
 
-_template = macros("tabs/dashboard/run.html")
+_template = markup.macros("tabs/dashboard/run.html")
 
 
 def head_html(run: Run) -> Markup:
@@ -53,7 +43,7 @@ def head_html(run: Run) -> Markup:
     over = f"over autoregressive {BASELINES[run.baseline.kind]}" if run.baseline else "no baseline"
     beside = f"not of one of up to {g.streams} texts at once" if g.streams > 1 else ""
     tiles = (
-        ("Mean accepted tokens", number(g.mean_accepted_tokens, 2), "MAT; autoregressive: 1", MAT),
+        ("Mean accepted tokens", number(g.mean_accepted_tokens, 2), "MAT; autoregressive: 1", markup.MAT),
         ("Acceptance rate", percent(g.acceptance_rate if drafted else None), "of drafted tokens", ""),
         ("Speed", number(run.tokens_per_second, 1), beside or "tokens/s", ""),
         ("Decode speed-up", times(run.speedup, *certain), over, ""),
@@ -78,9 +68,9 @@ def _head(run: Run, replay: int | None, tiles: Sequence[tuple[str, str, str, str
     return _template.head(
         title + (f" on {run.origin.task}" if run.origin.task else ""),
         replay,
-        tiles_html(tiles, "md-run-tiles"),
-        facts_html(facts, "md-run-facts"),
-        "" if run.reported else shared_html(f"run/{run.id}"),
+        markup.tiles_html(tiles, "md-run-tiles"),
+        markup.facts_html(facts, "md-run-facts"),
+        "" if run.reported else markup.shared_html(f"run/{run.id}"),
     )
 
 
@@ -173,7 +163,7 @@ class RunSection:
             run, problem = None, str(error)
         figures = run_figures(run) if run else [None] * len(self.charts)
         return {
-            self.head: head_html(run) if run else message_html("error", problem),
+            self.head: head_html(run) if run else markup.message_html("error", problem),
             self.texts: texts_html(run) if run else "",
             **{place: gr.Plot(fig, visible=fig is not None) for place, fig in zip(self.charts, figures, strict=True)},
             self.rounds: tokens.rounds_table_html(run.generation.rounds) if run and not run.reported else "",

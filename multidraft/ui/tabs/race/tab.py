@@ -17,17 +17,6 @@ from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.widgets import controls, lanes, markup, policy_fields, tokens
 from multidraft.ui.widgets.events import LAST, QUICK, Updates, forget_refusal
 from multidraft.ui.widgets.jobs import AddressedJobs
-from multidraft.ui.widgets.markup import (
-    ended_html,
-    kept_html,
-    macros,
-    message_html,
-    number,
-    percent,
-    progress_html,
-    refused_html,
-    shared_html,
-)
 from storage import experiments
 from storage.records import FINISHED
 from storage.run import Run
@@ -37,15 +26,15 @@ NO_LANE = ("– no lane –", "")
 GENERALIST = "general"
 """A drafter of this name is for all tasks."""
 
-_template = macros("tabs/race/hint.html")
+_template = markup.macros("tabs/race/hint.html")
 
-_IDLE = message_html(
+_IDLE = markup.message_html(
     "idle",
     "Ready. The lanes are measured one at a time, so that none slows another down, and then replayed together. You may "
     "reload or leave meanwhile: the page's address finds the race again.",
 )
 
-_GONE = message_html(
+_GONE = markup.message_html(
     "error",
     "There is no such race here, or it is older than this server keeps. Enter the prompt to race again.",
 )
@@ -75,7 +64,7 @@ class Race(controls.PromptTab):
             with gr.Column(min_width=320):
                 self.lanes = self._build_lanes()
                 self.buttons = AddressedJobs("race", "Race", self.workbench.jobs, RaceJob)
-                gr.HTML(kept_html(), js_on_load=None)
+                gr.HTML(markup.kept_html(), js_on_load=None)
                 told = self.explained(*(lane.value for lane in self.lanes))
                 self.how = gr.HTML(told, js_on_load=None, elem_id="race-explanation")
                 self.build_settings("Settings, the same for all lanes")
@@ -171,7 +160,7 @@ class Race(controls.PromptTab):
             race = RaceJob(self.workbench, prompt, specs, params, seed, self.task_of(prompt), learn)
             self.workbench.jobs.submit(race)
         except UserError as error:
-            return {self.buttons.asked: "", self.status: refused_html(error)}
+            return {self.buttons.asked: "", self.status: markup.refused_html(error)}
         return {self.buttons.asked: race.id, **self.buttons.live(running=True)}
 
     def show(self, race: RaceJob) -> Iterator[Updates]:
@@ -191,11 +180,11 @@ class Race(controls.PromptTab):
         over = {**first, **self.buttons.live(running=False)}
         if race.error:
             problem = f"The race was ended by an error: {race.error}. Please try again."
-            yield {**over, self.status: message_html("error", problem), self.stage: None}
+            yield {**over, self.status: markup.message_html("error", problem), self.stage: None}
             return
         ready = len(race.measured) >= FEWEST
         end = lanes.replay_data(race.measured, REPLAY_SECONDS) if ready else lanes.pending(race.specs, race.states)
-        figures = figures_html(race.measured) + shared_html(f"race/{race.id}") if ready else ""
+        figures = figures_html(race.measured) + markup.shared_html(f"race/{race.id}") if ready else ""
         yield {**over, self.status: end_html(race), self.stage: end, self.figures: figures}
 
     def _form(self, id: str) -> tuple[Any, ...] | None:
@@ -221,7 +210,7 @@ class Race(controls.PromptTab):
         runs = [run for run in kept if run.generation.status in FINISHED]
         ready = len(runs) >= FEWEST
         yield {
-            self.status: ended_html("race", id),
+            self.status: markup.ended_html("race", id),
             self.stage: lanes.replay_data(runs, REPLAY_SECONDS) if ready else None,
             self.figures: figures_html(runs) if ready else "",
         }
@@ -239,16 +228,16 @@ def _figures(place: int, run: Run) -> dict[str, str]:
     tokens = len(g.token_ids)
 
     def share(phase: str) -> str:
-        return percent(sum(getattr(r, f"{phase}_seconds") for r in g.rounds) / g.seconds)
+        return markup.percent(sum(getattr(r, f"{phase}_seconds") for r in g.rounds) / g.seconds)
 
     return {
         "Place": str(place or markup.UNKNOWN),
         "Policy": lanes.lane_title(g.policy),
         "Target calls": str(len(g.rounds)),
-        "Tokens/s": number(g.tokens_per_second, 1),
+        "Tokens/s": markup.number(g.tokens_per_second, 1),
         "Decode speed-up": markup.times(run.speedup, tokens, run.speedup_uncertainty),
         "Request speed-up": markup.times(run.request_speedup, tokens, run.speedup_uncertainty),
-        "Decoding, s": number(g.seconds, 3),
+        "Decoding, s": markup.number(g.seconds, 3),
         "Drafting": share("draft"),
         "Verification": share("verify"),
         "Overhead": share("policy"),
@@ -270,7 +259,7 @@ def _progress_html(race: RaceJob) -> Markup:
             doing = "measured; now being scored …"
         share = len(measurement.generation.token_ids) / race.params.max_new_tokens
     text = f"Lane {lane + 1} of {len(race.specs)}, {lanes.lane_title(race.specs[lane])}: {doing}"
-    return progress_html(text, round(done + share, 2), len(race.specs), "Lanes measured", now)
+    return markup.progress_html(text, round(done + share, 2), len(race.specs), "Lanes measured", now)
 
 
 def end_html(race: RaceJob) -> Markup:
@@ -280,11 +269,11 @@ def end_html(race: RaceJob) -> Markup:
     if failed := next((g for g in runs if g.status == "error"), None):
         title = lanes.lane_title(failed.policy)
         shown = f" The other {measured} are replayed below." if measured >= FEWEST else ""
-        return message_html("error", f"Lane {title} failed: {failed.error}. Please try again.{shown}")
+        return markup.message_html("error", f"Lane {title} failed: {failed.error}. Please try again.{shown}")
     noted = "".join(f" {lanes.lane_title(g.policy)}: {g.failures}" for g in runs if g.benched)
     if any(run.id is None and run.generation.rounds for run in race.runs.values()):
         noted += " Not in the history yet: see the Dashboard tab."
     if measured == total:
-        return message_html("done", f"All {total} lanes are measured and replayed below.{noted}")
+        return markup.message_html("done", f"All {total} lanes are measured and replayed below.{noted}")
     rest = "they are replayed below" if measured >= FEWEST else "too few for a replay"
-    return message_html("cancelled", f"Stopped: {measured} of {total} lanes were measured, {rest}.{noted}")
+    return markup.message_html("cancelled", f"Stopped: {measured} of {total} lanes were measured, {rest}.{noted}")
