@@ -21,8 +21,6 @@ from multidraft.ui.widgets.markup import source
 _FRAME = '<p class="md-pool-line"><span></span><span></span></p>'
 _SCRIPT = source("pool_line.js")
 
-Follow = Callable[..., Any]
-
 KEPT = (
     "The history of this server records every run, with prompt and answer. Drafters and policies also learn "
     "from them, to be faster later, unless you uncheck this box. The output does not depend on it."
@@ -69,7 +67,7 @@ class PoolLine:
         is done: what it has restored is among what :meth:`followed_by` is to keep."""
         restored.then(None, js="() => { document.dispatchEvent(new Event('md-restored')); }", **PRIVATE)
 
-    def followed_by(self, follow: Follow, inputs: Any, outputs: Any) -> None:
+    def followed_by(self, follow: Callable[..., Any], inputs: Any, outputs: Any) -> None:
         """Call ``follow`` when the pool has changed, while a page is open or before it was opened.
 
         A page shows the pool that it was built with, so as long as that one is in use there is nothing to do, and what
@@ -77,7 +75,7 @@ class PoolLine:
         """
         gr.on([self.line.click, self.line.select], follow, inputs, outputs, **QUICK)
 
-    def changed(self, follow: Follow, inputs: Any, outputs: Any) -> None:
+    def changed(self, follow: Callable[..., Any], inputs: Any, outputs: Any) -> None:
         """Call ``follow`` when the pool has changed since the page was opened."""
         self.line.click(follow, inputs, outputs, **QUICK)
 

@@ -171,12 +171,8 @@ def known_tasks(title: str, router: Router) -> str:
 
 
 def settings(pool: Pool, prefix: str, most: int | None) -> list[gr.components.Component]:
-    """Max new tokens, temperature, top-p, top-k, draft length, seed: what :func:`read_settings` reads.
-
-    Args:
-        prefix: of the ids.
-        most: the server's limit of new tokens.
-    """
+    """The fields of ``SETTINGS``, which :func:`read_settings` reads; their ids begin with ``prefix``, and ``most`` is
+    the server's limit of new tokens."""
     length_limits, draft_limits = limits(pool, most)
     length = gr.Slider(1, **length_limits, step=1, label="Max new tokens", elem_id=f"{prefix}max-new-tokens")
     about_draft = "Tokens that a drafter proposes per round, at most"

@@ -40,15 +40,12 @@ DIGITS = 6
 """Times are sent to the microsecond: finer than any clock behind them, and half the size."""
 
 
-def stage(value: Any = None, **settings: Any) -> gr.HTML:
+def stage(value: Any = None, *, elem_id: str) -> gr.HTML:
     """Where lanes are played; its value is what :func:`replay_data` or :func:`pending` makes, ``None`` shows nothing.
 
     The template holds no placeholder: data reach the page as the component's value, never as markup.
-
-    Args:
-        settings: those of ``gr.HTML``, e.g. ``elem_id``.
     """
-    return gr.HTML(value, html_template=_STAGE, js_on_load=_SCRIPT, apply_default_css=False, **settings)
+    return gr.HTML(value, html_template=_STAGE, js_on_load=_SCRIPT, apply_default_css=False, elem_id=elem_id)
 
 
 def pending(specs: Sequence[str], states: Sequence[State]) -> dict[str, Any]:

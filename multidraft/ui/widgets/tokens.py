@@ -108,16 +108,13 @@ def _visible(text: str) -> str:
     return text.replace("\n", "↵")
 
 
-def output_box(longest: int, **settings: Any) -> gr.HTML:
-    """The box with the output of a run and the timeline of its rounds; its value is what :func:`rounds_html` makes.
+def output_box(longest: int, *, elem_id: str) -> gr.HTML:
+    """The box with the output of a run and the timeline of its rounds, where a draft of ``longest`` tokens has a bar of
+    the full height; its value is what :func:`rounds_html` makes.
 
     The value never becomes part of a template: the script appends what is new to what is there. So a value that grows
     at its end costs the network and the page no more than its new part, however long the output is.
-
-    Args:
-        longest: most tokens of a draft; a bar of so many has the full height.
-        settings: those of ``gr.HTML``, e.g. ``elem_id``.
     """
     values = {"output": OUTPUT_START, "longest": longest, "round": ROUND_SECONDS, "played": PLAYED_SECONDS}
     frame = page("widgets/output.html", **values)
-    return gr.HTML("", html_template=frame, js_on_load=_SCRIPT, apply_default_css=False, **settings)
+    return gr.HTML("", html_template=frame, js_on_load=_SCRIPT, apply_default_css=False, elem_id=elem_id)

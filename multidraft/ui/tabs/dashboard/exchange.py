@@ -24,14 +24,11 @@ _TITLES = {form: SOURCES[form].removesuffix(" (imported)") for form in FORMS}
 class Exchange:
     """The part of the tab that is about other tools.
 
-    Args:
-        may_import: whether visitors may add runs to the history.
-
     Attributes:
         imported: changes whenever runs have been imported.
     """
 
-    def __init__(self, store: Store, may_import: bool = True):
+    def __init__(self, store: Store, may_import: bool):
         self.store, self.may_import = store, may_import
 
     def build(self) -> dict[str, gr.Button]:

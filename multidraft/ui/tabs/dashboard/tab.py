@@ -67,12 +67,9 @@ class Dashboard:
         return {"pool": bench.pool.name, "hardware": bench.hardware}
 
     def build(self, page: gr.Blocks, tab: gr.Tab) -> None:
-        """Lay out the inside of ``tab``, which brings itself up to date whenever it is opened; :meth:`follow` is for
-        the time when the pool has changed, on :attr:`followers`.
-
-        Args:
-            page: whose address names the filters and the run to begin with.
-        """
+        """Lay out the inside of ``tab``, which brings itself up to date whenever it is opened; the address of ``page``
+        names the filters and the run to begin with. :meth:`follow` is for the time when the pool has changed, on
+        :attr:`followers`."""
         self.found, self.usual, self.narrowed = gr.State({}), gr.State({}), gr.State(0)
         self.page, self.usual_place = gr.State(0), gr.State({})
         with gr.Column() as self.everything:
