@@ -34,6 +34,9 @@ _HATCHES = ("", "/", "x", ".")
 _SYMBOLS = ("circle", "diamond", "square", "triangle-up")
 """The second mark, for the first pass through the hues, the second and so on: of areas and of points."""
 
+BAD, BAD_DARK = "#b3261e", "#ff9b93"
+"""Of what is wrong."""
+
 TARGET_COLOUR = "#7a7f87"
 """The target's own tokens in charts and bars; readable on white and on near-black."""
 
@@ -71,7 +74,7 @@ _BOTH = {
     "button_primary_background_fill_hover": ("*primary_700", "*primary_700"),
     "button_secondary_background_fill": ("*neutral_100", "*neutral_800"),
     "button_secondary_background_fill_hover": ("*neutral_200", "*neutral_700"),
-    "button_cancel_background_fill": ("#b3261e", "#b3261e"),
+    "button_cancel_background_fill": (BAD, BAD),
     "button_cancel_background_fill_hover": ("#8c1d18", "#c5392f"),
     "button_cancel_text_color": ("white", "white"),
     "link_text_color": ("*primary_700", "*primary_300"),
@@ -160,17 +163,19 @@ def css() -> str:
 
 
 def colours(dark: str) -> str:
-    """The colours of the arms, and the class of each; ``dark`` is what has its variables where the page is dark."""
+    """The colours of the arms, of what is best and of what is wrong, and the class of each arm; ``dark`` is what has
+    the variables where the page is dark."""
     classes = "\n".join(
         f".md-arm{i} {{ --arm: var(--arm{i}); --tint: var(--tint{i}); --hatch: {hatch_colour(colour)}; }}"
         for i, colour in enumerate(DRAFTER_COLOURS)
     )
-    return f":root {{ {_variables(SURFACE, TINT)} }}\n{dark.format(_variables(SURFACE_DARK, TINT_DARK))}\n{classes}"
+    light, night = _variables(SURFACE, TINT, 4, BAD), _variables(SURFACE_DARK, TINT_DARK, 1, BAD_DARK)
+    return f":root {{ {light} }}\n{dark.format(night)}\n{classes}"
 
 
-def _variables(ground: str, tint: float) -> str:
+def _variables(ground: str, tint: float, best: int, bad: str) -> str:
     arms = (f"--arm{i}: {c}; --tint{i}: {blend(c, ground, tint)};" for i, c in enumerate(DRAFTER_COLOURS))
-    return " ".join(arms) + f" --target: {TARGET_COLOUR};"
+    return " ".join(arms) + f" --target: {TARGET_COLOUR}; --best: var(--arm{best}); --bad: {bad};"
 
 
 def theme() -> gr.themes.Base:
