@@ -103,11 +103,13 @@ class DrafterEntry(Strict):
         title: the kind in two or three words.
         description: how it drafts, in a line.
         needs_target: whether it reads the target's weights, hidden states or logits: then the target has to run here.
+        source_files: patterns of the files needed of :attr:`source`.
     """
 
     title: ClassVar[str]
     description: ClassVar[str]
     needs_target: ClassVar[bool] = False
+    source_files: ClassVar[Sequence[str]] = HEAD_FILES
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$", description="the arm's name, unique in the pool")
     kind: str
@@ -117,11 +119,6 @@ class DrafterEntry(Strict):
     def source(self) -> Source | None:
         """The model that it is loaded from, if any."""
         return None
-
-    @property
-    def source_files(self) -> Sequence[str]:
-        """Patterns of the files needed of :attr:`source`."""
-        return HEAD_FILES
 
     @property
     def local_paths(self) -> list[str]:

@@ -6,7 +6,6 @@ The library brings such networks and the generator that drives them (``generatio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -124,12 +123,9 @@ class DFlashEntry(ModelEntry):
     title = "DFlash"
     description = "a whole block at once from the target's hidden states"
     needs_target = True
+    source_files = MODEL_FILES
 
     kind: Literal["dflash"]
-
-    @property
-    def source_files(self) -> Sequence[str]:
-        return MODEL_FILES
 
     def footprint(self, context: SizeContext) -> Footprint:
         config, file = config_of(self.source, context.card)

@@ -241,6 +241,7 @@ class LMEntry(ModelEntry):
 
     title = "small language model"
     description = "a causal LM with a cache of its own"
+    source_files = MODEL_FILES
 
     kind: Literal["lm"]
     quantization: Quantization | None = Field(None, description="nf4 (4 bits per weight) or int8; by default none")
@@ -254,10 +255,6 @@ class LMEntry(ModelEntry):
         if self.window is not None and self.sinks >= self.window:
             raise ValueError("window must be larger than sinks")
         return self
-
-    @property
-    def source_files(self) -> Sequence[str]:
-        return MODEL_FILES
 
     @property
     def local_paths(self) -> list[str]:
@@ -274,25 +271,22 @@ class LMEntry(ModelEntry):
         """Those of one shape share a forward; those with another tokenizer than the target's go through text."""
         models: dict[str, PreTrainedModel] = {}
         drafters: dict[str, Drafter] = {}
-        int8: dict[str, bool] = {}
+        known: dict[str, tuple[str, int, int | None]] = {}
+        quantised: list[str] = []
         for entry in entries:
             context.steps.begin("loading", f"drafter {entry.name!r}")
-            model, int8[entry.name] = entry._load(context)
-            if bridge := entry._bridged(model, int8[entry.name], context):
+            model, int8 = entry._load(context)
+            if bridge := entry._bridged(model, int8, context):
                 drafters[entry.name] = bridge
-            else:
-                models[entry.name] = model
+                continue
+            models[entry.name] = model  # what is to be known of it is looked up before any are stacked
+            known[entry.name] = digest_of(model.state_dict()), outputs_of(model), entry._stored_bytes(model, int8)
+            quantised += [entry.name] * int8
         windows = {entry.name: entry._window for entry in entries if entry._window}
         confidences = {entry.name: entry.confidence for entry in entries}
-        quantised = [name for name, on_onnx in int8.items() if on_onnx]
-        digests = {name: digest_of(model.state_dict()) for name, model in models.items()}  # before any are stacked
-        outputs = {name: outputs_of(model) for name, model in models.items()}
         for drafter in make_lm_drafters(models, context.target.vocab_size, windows, confidences, quantised):
-            drafter.digest, drafter.outputs = digests[drafter.name], outputs[drafter.name]
+            drafter.digest, drafter.outputs, drafter.stored_bytes = known[drafter.name]
             drafters[drafter.name] = drafter
-        for entry in entries:
-            if entry.name in models:
-                drafters[entry.name].stored_bytes = entry._stored_bytes(models[entry.name], int8[entry.name])
         return [drafters[entry.name] for entry in entries]
 
     @property

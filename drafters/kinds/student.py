@@ -120,12 +120,9 @@ class StudentEntry(LearningEntry):
 
     title = "student"
     description = "a causal LM that goes on learning from what the target writes"
+    source_files = MODEL_FILES
 
     kind: Literal["student"]
-
-    @property
-    def source_files(self) -> Sequence[str]:
-        return MODEL_FILES
 
     def footprint(self, context: SizeContext) -> Footprint:
         alone = footprint_of(self.source, context)
