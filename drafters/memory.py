@@ -18,7 +18,6 @@ from drafters.checkpoints.model_sizes import (
     config_of,
     prefill_bytes,
     skeleton,
-    text_config,
     weight_bytes,
     window_of,
 )
@@ -106,12 +105,12 @@ def estimate(card: Card, path: Path, device: str) -> Estimate:
     a configuration cannot be read or fetched."""
     dtype, quantization = getattr(torch, card.dtype), card.target.quantization
     model = skeleton(*config_of(card.target, path))
-    own = window_of(model)
+    config, own = model.config.get_text_config(), window_of(model)
     tokens = min(own or card.context_window or 4096, card.context_window or own or 4096)
     context = SizeContext(path, model, tokens, card.draft_length, dtype, device)
     footprints = [(entry, size) for entry in card.drafters if (size := entry.footprint(context))]
     watched = len(frozenset().union(*(size.hidden_states for _, size in footprints)))
-    states = 2 * watched * text_config(model).hidden_size  # buffered with as much room again as they fill
+    states = 2 * watched * config.hidden_size  # buffered with as much room again as they fill
     runtime = runtime_of(model, dtype, device)
     packed = packed_bytes(model) if runtime == "onnx" and not quantization else 0
     parts = [
@@ -120,8 +119,7 @@ def estimate(card: Card, path: Path, device: str) -> Estimate:
             type(model).__name__,
             model.num_parameters(),
             weight_bytes(model, dtype.itemsize, quantization) + packed,
-            dtype.itemsize
-            * (cached_positions(runtime, tokens, own) * cache_numbers(text_config(model)) + tokens * states),
+            dtype.itemsize * (cached_positions(runtime, tokens, own) * cache_numbers(config) + tokens * states),
             quantization,
         )
     ]
@@ -135,7 +133,7 @@ def estimate(card: Card, path: Path, device: str) -> Estimate:
     )
     forward = max(forward, *(size.working for _, size in footprints), 0)
     # Logits of the largest draft, as they come and as probabilities, and those of a drafter beside them.
-    drafts = 3 * 4 * (1 + _most_nodes(card)) * text_config(model).vocab_size
+    drafts = 3 * 4 * (1 + _most_nodes(card)) * config.vocab_size
     working = max(forward, sum(size.loading for _, size in footprints))
     return Estimate(tokens, tuple(parts), drafts, working, CUDA_RESERVE if device.startswith("cuda") else 0)
 

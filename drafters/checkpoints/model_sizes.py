@@ -99,20 +99,15 @@ def cache_numbers(config: Any) -> int:
     return 2 * int(config.num_hidden_layers) * kv_heads_of(config) * head_size_of(config)
 
 
-def text_config(model: PreTrainedModel) -> Any:
-    """What a model's configuration says about its language part."""
-    return model.config.get_text_config()
-
-
 def window_of(model: PreTrainedModel) -> int | None:
     """Positions that a model knows; ``None`` where its configuration names no bound."""
-    own = getattr(text_config(model), "max_position_embeddings", None)
+    own = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     return None if own is None else int(own)
 
 
 def last_hidden_state(model: PreTrainedModel) -> int:
     """Which of a model's hidden states leaves its final norm, as ``transformers`` counts them."""
-    return int(text_config(model).num_hidden_layers)
+    return int(model.config.get_text_config().num_hidden_layers)
 
 
 def prefill_bytes(model: PreTrainedModel, tokens: int, itemsize: int, all_states: bool = False) -> int:
@@ -121,7 +116,7 @@ def prefill_bytes(model: PreTrainedModel, tokens: int, itemsize: int, all_states
     At its largest it holds the three products of an MLP, and some six copies of the hidden states (residual, norms in
     float32, attention); with ``all_states`` also those of all layers, as the library returns them for heads.
     """
-    config = text_config(model)
+    config = model.config.get_text_config()
     hidden = int(config.hidden_size)
     states = (int(config.num_hidden_layers) + 1) * hidden if all_states else 0
     return itemsize * tokens * (3 * inner_size_of(config) + 6 * hidden + states)

@@ -18,7 +18,6 @@ from torch import Generator
 from drafters.base import Evidence, FeatureSource, Lesson
 from drafters.checkpoints.digest import digest_of
 from drafters.checkpoints.eagle import read_head
-from drafters.checkpoints.model_sizes import text_config
 from drafters.draft import Draft
 from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, Footprint, SizeContext, register
@@ -122,7 +121,7 @@ class EagleStudentEntry(LearningEntry):
 
     def footprint(self, context: SizeContext) -> Footprint:
         plain, shape = footprint_of(self.source, context)
-        more = int(text_config(context.target).vocab_size) - shape.vocab_size
+        more = int(context.target.config.get_text_config().vocab_size) - shape.vocab_size
         numbers = plain.parameters + more * shape.target_size
         kept = 2 * len(shape.layers) * shape.target_size * (self.memory + MOST_MEASURED)
         # Beside the version in use: in single precision this one, the first and the one in training; the first as it

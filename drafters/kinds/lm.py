@@ -23,7 +23,6 @@ from drafters.checkpoints.model_sizes import (
     config_of,
     prefill_bytes,
     skeleton,
-    text_config,
     weight_bytes,
     window_of,
 )
@@ -198,7 +197,7 @@ def make_lm_drafters(
 
     while waiting := {name: model for name, model in models.items() if name not in drafters}:
         name, model = next(iter(waiting.items()))
-        if text_config(model).vocab_size != vocab_size or not groups_with(model, model):
+        if model.config.get_text_config().vocab_size != vocab_size or not groups_with(model, model):
             make(name, decoder_for(model, name in int8))
             continue
         same = {n: m for n, m in waiting.items() if windows.get(n) == windows.get(name)}
@@ -227,7 +226,7 @@ def footprint_of(
     else:
         weights = weight_bytes(model, itemsize, source.quantization)
     cached = cached_positions(runtime, min(context.tokens, read + context.draft_length), window_of(model))
-    cache = itemsize * cache_numbers(text_config(model)) * cached
+    cache = itemsize * cache_numbers(model.config.get_text_config()) * cached
     return Footprint(model.num_parameters(), weights, cache, prefill_bytes(model, read, itemsize))
 
 
@@ -317,7 +316,7 @@ class LMEntry(ModelEntry):
 
     def _bridged(self, model: PreTrainedModel, int8: bool, context: BuildContext) -> BridgedDrafter | None:
         """The drafter of a model whose tokens are not the target's."""
-        target, tokenizer, size = context.target, context.tokenizer, int(text_config(model).vocab_size)
+        target, tokenizer, size = context.target, context.tokenizer, int(model.config.get_text_config().vocab_size)
         own = drafter_tokenizer(self.source, context.card)
         if own is None and abs(size - target.vocab_size) > PADDING:
             raise PoolError(

@@ -17,7 +17,7 @@ from transformers.modeling_layers import MtpModel
 from drafters.base import FeatureSource, common_prefix
 from drafters.checkpoints.digest import digest_of
 from drafters.checkpoints.loading import explained
-from drafters.checkpoints.model_sizes import cache_numbers, last_hidden_state, text_config
+from drafters.checkpoints.model_sizes import cache_numbers, last_hidden_state
 from drafters.kinds.base import BuildContext, DrafterEntry, Footprint, SizeContext, register
 from drafters.proposing import BlockDrafter
 
@@ -91,7 +91,7 @@ class MTPEntry(DrafterEntry):
     kind: Literal["mtp"]
 
     def footprint(self, context: SizeContext) -> Footprint:
-        own = text_config(context.target)
+        own = context.target.config.get_text_config()
         count = int(getattr(own, "num_mtp_layers", None) or 0)
         with torch.device("meta"):
             layers = MtpModel(context.target, count).layers if count else torch.nn.ModuleList()

@@ -16,7 +16,6 @@ from drafters.base import Drafter, Lesson
 from drafters.checkpoints.digest import digest_of
 from drafters.checkpoints.hub import MODEL_FILES
 from drafters.checkpoints.loading import drafter_tokenizer, load_model, same_tokens
-from drafters.checkpoints.model_sizes import text_config
 from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, Confidence, Footprint, ModelEntry, SizeContext, register
 from drafters.kinds.lm import PADDING, LMDrafter, footprint_of
@@ -133,7 +132,7 @@ class StudentEntry(LearningEntry):
     def build(self, context: BuildContext) -> StudentDrafter:
         who, target = f"drafter {self.name!r}", context.target
         model = load_model(self.source, context.card, context.model.dtype, str(target.device), who)
-        own, size = drafter_tokenizer(self.source, context.card), int(text_config(model).vocab_size)
+        own, size = drafter_tokenizer(self.source, context.card), int(model.config.get_text_config().vocab_size)
         if (own and not same_tokens(own, context.tokenizer)) or abs(size - target.vocab_size) > PADDING:
             raise PoolError(
                 f"{who} has another vocabulary than the target ({size:,} tokens, {target.vocab_size:,}), so it cannot "

@@ -55,7 +55,6 @@ class DecoderGraph(Graph):
         verifies: whether it is a target, of which nobody asks how sure it is.
 
     Attributes:
-        proto: the graph.
         weights: parameters of the model where they need not be joined or rounded.
         biases: names of the inputs that are added to attention scores.
         outputs: how many logits a token has.

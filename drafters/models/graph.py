@@ -33,7 +33,10 @@ class Graph:
 
     Attributes:
         weights: by name, the tensors that belong to it.
+        proto: the whole, once it is built.
     """
+
+    proto: ModelProto
 
     def __init__(self, int8: bool = False) -> None:
         self.int8 = int8

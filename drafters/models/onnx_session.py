@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import cache
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import onnxruntime
 import torch
-from onnx import ModelProto
+
+from drafters.models.graph import Graph
 
 HELD_TOKENS, HELD_BUFFERS = 32, 24
 """Buffers are held for the next time for inputs of up to so many tokens; so many of them, those used last."""
@@ -44,15 +45,8 @@ def shared_threads() -> int:
 Array = np.ndarray | torch.Tensor
 
 
-class Built(Protocol):
-    """A graph with the weights that it reads, as :class:`~drafters.models.graph.Graph` has them."""
-
-    proto: ModelProto
-    weights: dict[str, torch.Tensor]
-
-
 @torch.inference_mode(False)
-def session_of(graph: Built, *, tiles: bool = False) -> onnxruntime.InferenceSession:
+def session_of(graph: Graph, *, tiles: bool = False) -> onnxruntime.InferenceSession:
     """A session that reads the weights of ``graph`` where they are, which therefore has to live as long; packed copies
     of the matrices are made here, so later changes of the weights have no effect.
 

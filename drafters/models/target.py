@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from transformers import PreTrainedModel
 
-from drafters.checkpoints.model_sizes import last_hidden_state, text_config
+from drafters.checkpoints.model_sizes import last_hidden_state
 from drafters.draft import Draft
 from drafters.errors import ContextWindowError
 from drafters.models.decoder import Decoder
@@ -33,7 +33,7 @@ class Target:
 
     def __init__(self, model: PreTrainedModel, decoder: Decoder | None = None, *, window: int | None = None):
         self.model = model
-        self.vocab_size: int = int(text_config(model).vocab_size)
+        self.vocab_size: int = int(model.config.get_text_config().vocab_size)
         self.device = model.device
         self.decoder = decoder or decoder_for(model, verifies=True)
         self.window: int = min(self.decoder.window, window or self.decoder.window)
@@ -175,7 +175,7 @@ def tree_mask(draft: Draft, start: int) -> torch.Tensor:
 
 def _counts_slots(model: PreTrainedModel) -> bool:
     """Whether attention depends on how far apart tokens lie in the cache: by chunks, bands or linear biases (ALiBi)."""
-    config = text_config(model)
+    config = model.config.get_text_config()
     biased = getattr(config, "alibi", False) or config.model_type in ("bloom", "mpt", "gpt_neo")
     kinds = set(getattr(config, "layer_types", None) or ())
     return bool(biased or kinds - {"full_attention", "sliding_attention"})

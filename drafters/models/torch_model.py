@@ -90,7 +90,6 @@ class TorchModel:
     def __init__(self, models: Sequence[PreTrainedModel], *, static: bool | None = None):
         self.models, config = models, models[0].config
         self.window, self.vocab_size = int(config.max_position_embeddings), int(config.vocab_size)
-        self.parameter_count = models[0].num_parameters()
         self.weights = weights_of(models)
         self.each = [self.weights.of(index) for index in range(len(models))]
         self.device = self.weights.embedding.device

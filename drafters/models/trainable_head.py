@@ -15,7 +15,7 @@ from torch.nn import functional
 from transformers import LlamaConfig, PreTrainedModel
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding, rotate_half
 
-from drafters.checkpoints.model_sizes import head_size_of, inner_size_of, kv_heads_of, text_config
+from drafters.checkpoints.model_sizes import head_size_of, inner_size_of, kv_heads_of
 
 STEPS = 5
 """Depth of the training-time test."""
@@ -141,7 +141,7 @@ class TrainableHead(nn.Module):
         config: LlamaConfig | None = None,
     ):
         super().__init__()
-        its = text_config(target)
+        its = target.config.get_text_config()
         size = int(its.hidden_size)
         as_target = {
             "intermediate_size": inner_size_of(its),
