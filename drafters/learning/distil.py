@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from drafters.base import Lesson
@@ -31,26 +32,14 @@ def distillation_loss(logits: torch.Tensor, top_ids: torch.Tensor, top_probs: to
 
 def answer_logits(model: PreTrainedModel, lessons: Sequence[Lesson]) -> torch.Tensor:
     """Logits ``(answer tokens, V)`` float32 at the tokens of all answers, each after what stands before it."""
-    longest = max(map(size, lessons)) - 1
-    ids = torch.zeros(len(lessons), longest, dtype=torch.long)
-    asked = torch.zeros(len(lessons), longest, dtype=torch.bool)
-    for row, lesson in enumerate(lessons):  # causal attention sees nothing of what is padded on the right
-        text = [*lesson.prompt, *lesson.answer][:-1]
-        ids[row, : len(text)] = torch.tensor(text)
-        asked[row, len(lesson.prompt) - 1 : len(text)] = True
+    texts = [torch.tensor([*lesson.prompt, *lesson.answer][:-1]) for lesson in lessons]
+    ids = pad_sequence(texts, batch_first=True)  # causal attention sees nothing of what is padded on the right
+    asked = torch.zeros(ids.shape, dtype=torch.bool)
+    for row, lesson, text in zip(asked, lessons, texts, strict=True):
+        row[len(lesson.prompt) - 1 : len(text)] = True
     ids, asked = ids.to(model.device), asked.to(model.device)
     hidden = model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
     return read_out(model, hidden[asked]).float()
-
-
-def lesson_loss(model: PreTrainedModel, lessons: Sequence[Lesson]) -> torch.Tensor:
-    """The loss on a batch of texts: by the target's distributions, or by its tokens where it is they alone that are
-    known."""
-    logits = answer_logits(model, lessons)
-    vocabulary, device = logits.shape[-1], logits.device
-    top_ids, top_probs = (part.to(device) for part in all_aims(lessons, [0] * len(lessons)))
-    top_probs = top_probs.masked_fill(top_ids >= vocabulary, 0.0)  # tokens that a smaller vocabulary lacks
-    return distillation_loss(logits, top_ids.clamp_max(vocabulary - 1), top_probs)
 
 
 def aims(lesson: Lesson) -> tuple[torch.Tensor, torch.Tensor]:
@@ -85,7 +74,12 @@ class ModelCourse(Course[PreTrainedModel, Decoder]):
         return size(lesson) <= self.window
 
     def loss(self, model: PreTrainedModel, lessons: Sequence[Lesson]) -> torch.Tensor:
-        return lesson_loss(model, lessons)
+        """By the target's distributions, or by its tokens where it is they alone that are known."""
+        logits = answer_logits(model, lessons)
+        vocabulary, device = logits.shape[-1], logits.device
+        top_ids, top_probs = (part.to(device) for part in all_aims(lessons, [0] * len(lessons)))
+        top_probs = top_probs.masked_fill(top_ids >= vocabulary, 0.0)  # tokens that a smaller vocabulary lacks
+        return distillation_loss(logits, top_ids.clamp_max(vocabulary - 1), top_probs)
 
     @torch.no_grad()
     def agreed(self, model: PreTrainedModel, lesson: Lesson) -> int:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import torch
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from drafters.base import Lesson
@@ -92,16 +93,11 @@ class HeadCourse(Course[TrainableHead, EagleHead]):
 
     def _steps(self, model: TrainableHead, lessons: Sequence[Lesson], steps: int) -> list[torch.Tensor]:
         """Logits ``(answer tokens, V)`` float32 of each step, at the tokens of all answers."""
-        longest = max(map(size, lessons)) - 1
-        wanted = torch.zeros(len(lessons), longest, dtype=torch.bool)
-        ids = torch.zeros(len(lessons), longest, dtype=torch.long)
-        states = torch.zeros(len(lessons), longest, model.fc.in_features)
-        for row, lesson in enumerate(lessons):
-            pairs = size(lesson) - 1
-            ids[row, :pairs] = torch.tensor([*lesson.prompt, *lesson.answer][1:])
-            assert lesson.states is not None
-            states[row, :pairs] = lesson.states
-            wanted[row, max(len(lesson.prompt) - 2, 0) : pairs - 1] = True
+        ids = pad_sequence([torch.tensor([*lesson.prompt, *lesson.answer][1:]) for lesson in lessons], batch_first=True)
+        kept = [lesson.states.float() for lesson in lessons if lesson.states is not None]
+        states, wanted = pad_sequence(kept, batch_first=True), torch.zeros(ids.shape, dtype=torch.bool)
+        for row, lesson in zip(wanted, lessons, strict=True):
+            row[max(len(lesson.prompt) - 2, 0) : size(lesson) - 2] = True
         device = self.embedding.device
         embedded = functional.embedding(ids.to(device), self.embedding).detach().float()
         return [logits.float() for logits in model(states.to(device), embedded, wanted.to(device), steps)]

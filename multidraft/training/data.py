@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TypeVar
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from multidraft.training.loop import autocast
@@ -40,12 +41,10 @@ class Batch:
 
 def collate(sequences: Sequence[Encoded], pad: int) -> Batch:
     """Pad to the longest; right padding needs no attention mask under causal attention."""
-    longest = max(len(s.ids) for s in sequences)
-    ids = torch.full((len(sequences), longest), pad)
-    mask = torch.zeros((len(sequences), longest), dtype=torch.bool)
-    for row, s in enumerate(sequences):
-        ids[row, : len(s.ids)] = torch.tensor(s.ids)
-        mask[row, s.prompt_length - 1 : len(s.ids) - 1] = True
+    ids = pad_sequence([torch.tensor(s.ids) for s in sequences], batch_first=True, padding_value=pad)
+    mask = torch.zeros(ids.shape, dtype=torch.bool)
+    for row, s in zip(mask, sequences, strict=True):
+        row[s.prompt_length - 1 : len(s.ids) - 1] = True
     return Batch(ids, mask)
 
 

@@ -10,7 +10,7 @@ from drafters.base import Lesson
 from drafters.errors import PoolError
 from drafters.learning import learner as learning
 from drafters.learning import versions as versioning
-from drafters.learning.distil import ModelCourse, answer_logits, lesson_loss
+from drafters.learning.distil import ModelCourse, answer_logits
 from drafters.learning.learner import Learner, Schedule
 from drafters.learning.memory import held_out
 from drafters.learning.versions import Version, Versions
@@ -195,13 +195,13 @@ def test_the_loss_is_the_cross_entropy_with_the_likeliest_tokens(lessons):
     logs = tiny.logits_of(model, [*lesson.prompt, *lesson.answer])[len(lesson.prompt) - 1 : -1].log_softmax(-1)
     shares = lesson.top_probs / lesson.top_probs.sum(-1, keepdim=True)
     expected = -(shares * logs.gather(1, lesson.top_ids)).sum(-1).mean()
-    assert lesson_loss(model, [lesson]).item() == pytest.approx(expected.item(), rel=1e-4)
+    assert ModelCourse().loss(model, [lesson]).item() == pytest.approx(expected.item(), rel=1e-4)
     bare = Lesson(lesson.prompt, lesson.answer)
     expected = -logs.gather(1, torch.tensor(lesson.answer)[:, None]).mean()
-    assert lesson_loss(model, [bare]).item() == pytest.approx(expected.item(), rel=1e-4)
+    assert ModelCourse().loss(model, [bare]).item() == pytest.approx(expected.item(), rel=1e-4)
 
 
 def test_tokens_that_a_smaller_vocabulary_lacks_are_left_out(lessons):
     small = tiny.llama(3, vocab=tiny.VOCAB - 3)
     lesson = copy.copy(next(x for x in lessons if max(x.answer) < tiny.VOCAB - 3 and max(x.prompt) < tiny.VOCAB - 3))
-    assert lesson_loss(small, [lesson]).isfinite()
+    assert ModelCourse().loss(small, [lesson]).isfinite()
