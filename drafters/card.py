@@ -325,12 +325,10 @@ def _read(path: Path) -> tuple[str, dict[str, Any]]:
             raise ValueError(f"it has {size:,} bytes; a card may have {MAX_CARD_BYTES:,}")
         text = path.read_text(encoding="utf-8")
         content: Any = yaml.load(text, _UniqueKeys)
-    except RecursionError:
-        raise PoolError(f"cannot read the pool card {path}: it is nested too deeply") from None
     except yaml.MarkedYAMLError as error:
         at = f" at line {mark.line + 1}, column {mark.column + 1}" if (mark := error.problem_mark) else ""
         raise PoolError(f"the pool card {path} is not valid YAML{at}: {error.problem}") from None
-    except (OSError, ValueError, yaml.YAMLError) as error:  # no text, or a number of thousands of digits
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:  # no text, a number of thousands of digits
         raise PoolError(f"cannot read the pool card {path}: {unreadable(error)}") from None
     if not isinstance(content, dict):
         raise PoolError(f"the pool card {path} must be a mapping with name, title, target and drafters")

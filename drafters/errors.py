@@ -64,6 +64,8 @@ def first_line(error: BaseException) -> str:
 
 def unreadable(error: Exception) -> str:
     """Why a file of text could not be read, in one line and in words for users."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
     if "integer string conversion" in str(error):
         return f"a number in it has more than {sys.get_int_max_str_digits():,} digits"
     if isinstance(error, UnicodeDecodeError):

@@ -46,12 +46,9 @@ class Line:
             self.weight, self.x, self.xx = 1.0, scale * self.x, scale * self.xx
             self.y, self.xy = scale * level * self.y, scale * level * self.xy
         elif seconds < self.FASTER * expected:
-            self._fade(seconds / expected)
+            sums = self.weight, self.x, self.y, self.xx, self.xy
+            self.weight, self.x, self.y, self.xx, self.xy = (seconds / expected * each for each in sums)
         self.add(units, seconds)
-
-    def _fade(self, share: float) -> None:
-        sums = self.weight, self.x, self.y, self.xx, self.xy
-        self.weight, self.x, self.y, self.xx, self.xy = (share * each for each in sums)
 
     def add(self, units: float, seconds: float) -> None:
         if self.weight > 3.0:

@@ -82,11 +82,8 @@ def benches(path: str | Path, filter: TextFilter = ALL_TEXTS) -> list[Bench]:
 def groups(path: str | Path, filter: TextFilter = ALL_TEXTS) -> dict[str, list[str]]:
     """The distinct ``suites`` and ``tasks`` of texts, sorted."""
     where, values = filter.where()
-    found: dict[str, list[str]] = {}
-    for column in ("suite", "task"):
-        sql = f"SELECT DISTINCT {column} FROM runs {where} AND {column} IS NOT NULL ORDER BY {column}"
-        found[f"{column}s"] = read_column(path, sql, values)
-    return found
+    sql = "SELECT DISTINCT {0} FROM runs {1} AND {0} IS NOT NULL ORDER BY {0}"
+    return {f"{column}s": read_column(path, sql.format(column, where), values) for column in ("suite", "task")}
 
 
 def replayable(path: str | Path, filter: TextFilter = ALL_TEXTS) -> list[Run]:

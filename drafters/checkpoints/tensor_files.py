@@ -20,9 +20,7 @@ def read_config(file: Path) -> dict[str, Any]:
     """A configuration, a JSON object."""
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
-    except RecursionError:
-        raise PoolError(f"cannot read {file}: it is nested too deeply") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise PoolError(f"cannot read {file}: {unreadable(error)}") from None
     if not isinstance(config, dict):
         raise PoolError(f"cannot read {file}: it is not a configuration (a JSON object)")

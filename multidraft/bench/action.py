@@ -115,9 +115,7 @@ def _settled(live: Advice, best: Option, other: Option) -> str:
 def _at_most(best: Option, level: Sequence[Option]) -> str:
     """How much there is to lose by running it."""
     worst = percent(max(0.01, *(1 / (best.times_as_fast(option).low or 1.0) - 1 for option in level)))  # no finer
-    if len(level) == 1:
-        return f"that one is at most {worst} faster (95 %)"
-    return f"these are at most {worst} faster (95 %)"
+    return f"{'these are' if level[1:] else 'that one is'} at most {worst} faster (95 %)"
 
 
 class LeftOut(NamedTuple):

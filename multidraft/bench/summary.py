@@ -9,12 +9,12 @@ from operator import attrgetter
 from typing import Any
 
 from multidraft.bench.baseline import BASELINE
+from storage.aggregates import NO_TASK
 from storage.figures import FEWEST_TO_TELL, FEWEST_TOKENS, Ratio, divided, ratio_columns, ratio_of_totals
 from storage.records import FINISHED
 from storage.rows import prompt_of
 from storage.run import Run
 
-NO_TASK = "no task"
 TOO_LONG = "too long"
 """Status of a prompt that does not fit the target's context window."""
 

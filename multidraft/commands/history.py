@@ -30,8 +30,11 @@ def chosen_runs(options: argparse.Namespace) -> Filter:
     """
     if not options.db.exists():
         raise md.UserError(f"there is no database {options.db}; bench --db and the app write one")
-    card = _card_given(options)
-    pool = _name_in(card) if card else options.pool
+    pool = options.pool
+    if card := _card_given(options):
+        from drafters.card import load_card  # takes seconds, which commands without a card need not wait for
+
+        pool = load_card(card)[0].name
     length = None if options.draft_length is None else str(options.draft_length)
     chosen = Filter(
         pool=pool,
@@ -58,7 +61,7 @@ def check_known(db: Path, **asked: Iterable[str]) -> None:
 
 def card_of(options: argparse.Namespace, pool: str) -> str | None:
     """Where the card of ``pool``, whose runs these are, lies: as ``--pool`` says, or as a bundled one."""
-    from drafters.card import is_bundled  # takes seconds, which commands without a card need not wait for
+    from drafters.card import is_bundled  # likewise
 
     return _card_given(options) or (pool if is_bundled(pool) else None)
 
@@ -71,9 +74,3 @@ def _card_given(options: argparse.Namespace) -> str | None:
     file = pool.partition(":without=")[0]  # as of ``drafters.card``
     is_path = os.path.exists(file) or os.path.dirname(file) or file.endswith((".yaml", ".yml"))
     return pool if is_path else None
-
-
-def _name_in(card: str) -> str:
-    from drafters.card import load_card
-
-    return load_card(card)[0].name
