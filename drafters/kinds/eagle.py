@@ -26,6 +26,7 @@ from drafters.models.eagle_head import EagleHead, Made
 from drafters.models.int8 import COPIES, int8_bytes
 from drafters.models.onnx_head import unsupported
 from drafters.models.teacher_forcing import gamma_of
+from drafters.models.token_map import spread
 from drafters.proposing import FeatureDrafter
 from drafters.sampling import SamplingParams, certainties, draw, probabilities
 from drafters.source import Source
@@ -248,11 +249,9 @@ class EagleDrafter(FeatureDrafter):
 
     def _in_target_vocabulary(self, logits: torch.Tensor) -> torch.Tensor:
         """Logits ``(m, V)``; tokens that the head cannot propose have none."""
-        if self.head.to_target is not None:
-            full = logits.new_full((len(logits), self.vocab_size), -torch.inf)
-            full[:, self.head.to_target] = logits
-            return full
-        return aligned(logits, self.vocab_size)
+        if self.head.to_target is None:
+            return aligned(logits, self.vocab_size)
+        return spread(logits, self.head.to_target, self.vocab_size)
 
 
 def footprint_of(source: Source, context: SizeContext) -> tuple[Footprint, HeadShape]:

@@ -69,8 +69,8 @@ class Decoder(ABC):
 
     window: int
     parameter_count: int
-    captured: Mapping[int, States]
-    likeliest: Likeliest | None
+    captured: Mapping[int, States] = {}
+    likeliest: Likeliest | None = None
 
     @abstractmethod
     def forward(

@@ -126,8 +126,6 @@ class SlotDecoder(Decoder):
     def __init__(self, runs: Runs, slot: Slot | None = None):
         self.runs, self._slot = runs, slot or Slot(runs)
         self.window, self.vocab_size, self.parameter_count = runs.window, runs.vocab_size, runs.parameter_count
-        self.captured: Mapping[int, States] = {}
-        self.likeliest: Likeliest | None = None
 
     def twin(self) -> Self:
         twin = copy.copy(self)

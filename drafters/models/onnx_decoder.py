@@ -48,11 +48,9 @@ class OnnxDecoder(SlotDecoder):
         return self.runs.draft(self._slot.number, ids, start, options)
 
     def whole(self, lent: torch.Tensor) -> torch.Tensor:
-        """As of :class:`~drafters.models.decoder.Decoder`."""
         return self.runs.whole(lent)
 
     def most(self, end: int) -> int:
-        """As of :class:`~drafters.models.feeds.SlotDecoder`."""
         return max(min(CHUNK, SCORES // max(end, self.runs.room)), LEAST)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import torch
 from transformers import PreTrainedModel
 
 from drafters.errors import PoolError
-from drafters.models.decoder import Decoder, Likeliest, States
+from drafters.models.decoder import Decoder
 from drafters.models.streams import answer
 from drafters.models.target import Target
 
@@ -32,8 +32,6 @@ class RemoteDecoder(Decoder):
 
     def __init__(self, engine: Engine, window: int):
         self.runs, self.window, self.parameter_count = engine, window, 0
-        self.captured: Mapping[int, States] = {}
-        self.likeliest: Likeliest | None = None
 
     def twin(self) -> RemoteDecoder:
         return RemoteDecoder(self.runs, self.window)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
 from drafters.models import onnx_decoder, torch_decoder
-from drafters.models.decoder import Decoder, Group, Likeliest, States
+from drafters.models.decoder import Decoder, Group
 from drafters.models.onnx_decoder import OnnxDecoder, OnnxGroup
 from drafters.models.torch_decoder import TorchDecoder, TorchGroup
 from drafters.models.torch_model import room_for
@@ -72,8 +72,6 @@ class HubDecoder(Decoder):
         config = model.config.get_text_config()
         self.window = int(getattr(config, "max_position_embeddings", None) or 1 << 30)
         self.last_id = int(config.vocab_size) - 1
-        self.captured: Mapping[int, States] = {}
-        self.likeliest: Likeliest | None = None
         self._clear()
 
     def _clear(self) -> None:
