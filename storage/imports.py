@@ -200,7 +200,7 @@ def import_file(file: str | Path, store: Store, name: str = "") -> int:
     if before := read_rows(store.path, same, [f"% #{digest}"]):
         suite, policy = before[0]
         raise UserError(f"{file.name} was imported before: the history has it as {suite}, by {policy!r}")
-    runs = [run for where, value in _objects(file, content) for run in _runs_of(file, where, value)]
+    runs = [run for where, value in _objects(file, content) for run in _runs_of(where, value)]
     if not runs:
         raise UserError(f"{file.name} holds no finished request; nothing was imported")
     for run in runs:
@@ -246,7 +246,7 @@ def _json(text: str, where: str) -> Any:
         raise UserError(f"{where}: not valid JSON ({error}); name {KNOWN}") from None
 
 
-def _runs_of(file: Path, where: str, value: Any) -> list[Run]:
+def _runs_of(where: str, value: Any) -> list[Run]:
     choices = value.get("choices") if isinstance(value, dict) else None
     inside = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
     keys = {**inside, **value} if isinstance(value, dict) else {}

@@ -84,8 +84,5 @@ class Versions:
             old.unlink(missing_ok=True)
 
     def _files(self) -> list[tuple[Version, Path]]:
-        found = []
-        for file in sorted(self.folder.glob("*.safetensors")):
-            if match := _NAME.fullmatch(file.name):
-                found.append((Version(int(match[1]), match[2]), file))
-        return found
+        named = ((_NAME.fullmatch(file.name), file) for file in sorted(self.folder.glob("*.safetensors")))
+        return [(Version(int(match[1]), match[2]), file) for match, file in named if match]

@@ -24,7 +24,7 @@ class Past:
 
     def begin(self, prompt: Sequence[int]) -> list[SuffixAutomaton]:
         """What is known to a query that begins with ``prompt``: to be read, as it grows with what others answer."""
-        asked = _key(prompt)
+        asked = hash(tuple(prompt))
         for other in [other for other in self._waiting if other != asked]:
             self._add(other, self._waiting.pop(other))
         known = any(asked in age.prompts for age in self._ages)
@@ -33,7 +33,7 @@ class Past:
     def keep(self, prompt: Sequence[int], answer: Sequence[int]) -> None:
         """Remember an answer, of a long one the end."""
         if answer:
-            self._waiting[_key(prompt)] = list(answer[-(self.most // 2) :])
+            self._waiting[hash(tuple(prompt))] = list(answer[-(self.most // 2) :])
 
     def _add(self, prompt: int, answer: list[int]) -> None:
         if any(prompt in age.prompts for age in self._ages):
@@ -54,7 +54,3 @@ class _Age:
     def __init__(self) -> None:
         self.texts, self.tokens = SuffixAutomaton(), 0
         self.prompts = set[int]()
-
-
-def _key(prompt: Sequence[int]) -> int:
-    return hash(tuple(prompt))

@@ -15,6 +15,7 @@ from multidraft.bench.baseline import BASELINE
 from multidraft.bench.measure import Measurement
 from multidraft.bench.runner import Entry, SuiteRun, rotated, seed_of
 from multidraft.bench.suites import SuiteItem
+from multidraft.bench.summary import grouped
 from multidraft.bench.table import markdown
 from multidraft.engine.batch import Batch, Text, text_of
 from multidraft.engine.decoding import Decoding
@@ -255,13 +256,10 @@ class SuiteBatch(SuiteRun):
 
 def totals(runs: Sequence[BatchFigures]) -> list[BatchFigures]:
     """The runs of one policy and size as one, in the order in which they first came."""
-    found: dict[tuple[str, int], list[BatchFigures]] = {}
-    for run in runs:
-        found.setdefault((run.policy, run.size), []).append(run)
     counted = ("texts", "tokens", "rounds", "seconds", "equal")
     return [
         replace(each[0], **{name: sum(getattr(run, name) for run in each) for name in counted})
-        for each in found.values()
+        for each in grouped(runs, "policy", "size").values()
     ]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from multidraft.bench.action import MOST_PROMPTS, listed, quoted
 from multidraft.bench.comparison import ALIKE, NO_DIFFERENCE, SETTLED, TOO_FEW, Comparison, Paired
+from multidraft.bench.summary import grouped
 from multidraft.bench.table import NOTHING, busy, count
 from multidraft.bench.verdict import MOST_NAMED
 from multidraft.bench.verdict_tables import Table, times
@@ -81,9 +82,7 @@ def _duration(seconds: float) -> str:
 def overall(found: Comparison) -> str:
     """Which experiment is better for which policies, and what to do."""
     a, b = sides(found)
-    by: dict[str, list[Paired]] = {}
-    for pair in found.pairs:
-        by.setdefault(pair.said, []).append(pair)
+    by = grouped(found.pairs, "said")
     better = {side: by[said] for side, said in ((a, "slower"), (b, "faster")) if said in by}
     said = [f"{side} is better for {_policies(pairs)}" for side, pairs in better.items()]
     if ALIKE in by:

@@ -64,6 +64,7 @@ def make_report(pool: Pool, asked: Asked, runs: Sequence[Entry], *, interrupted:
     """
     specs = list(dict.fromkeys(run.policy for run in runs))
     failures = {(run.item, run.policy): run.error for run in runs if run.error}
+    rows = (Row.of(run.item.id, run.item.task, run.run, too_long=run.too_long) for run in runs)
     return {
         "pool": pool.name,
         "card_hash": pool.card_hash,
@@ -77,14 +78,8 @@ def make_report(pool: Pool, asked: Asked, runs: Sequence[Entry], *, interrupted:
         "interrupted": interrupted,
         "failures": [{"id": i.id, "policy": policy, "error": error} for (i, policy), error in failures.items()],
         "policies": {spec: _summary([run for run in runs if run.policy == spec], by_task=True) for spec in specs},
-        "rows": [_row(run) for run in runs],
+        "rows": [{name: value for name, value in row.as_json().items() if name != "output"} for row in rows],
     }
-
-
-def _row(run: Entry) -> dict[str, Any]:
-    """The figures of one run, without its output."""
-    row = Row.of(run.item.id, run.item.task, run.run, too_long=run.too_long).as_json()
-    return {name: value for name, value in row.items() if name != "output"}
 
 
 def _summary(runs: Sequence[Entry], *, by_task: bool = False) -> dict[str, Any]:

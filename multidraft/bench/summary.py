@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from itertools import groupby
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from multidraft.bench.baseline import BASELINE
 from storage.aggregates import NO_TASK
@@ -14,6 +13,8 @@ from storage.figures import FEWEST_TO_TELL, FEWEST_TOKENS, Ratio, divided, ratio
 from storage.records import FINISHED
 from storage.rows import prompt_of
 from storage.run import Run
+
+T = TypeVar("T")
 
 TOO_LONG = "too long"
 """Status of a prompt that does not fit the target's context window."""
@@ -136,11 +137,11 @@ def _of_enough(ratio: Ratio | None, fewest: int) -> Ratio | None:
     return replace(ratio, low=None, high=None) if ratio and ratio.prompts < fewest else ratio
 
 
-def grouped(rows: Sequence[Row], name: str) -> dict[Any, list[Row]]:
-    """Rows by one of their fields, in the order in which its values first appear."""
-    found: dict[Any, list[Row]] = {}
+def grouped(rows: Sequence[T], *names: str) -> dict[Any, list[T]]:
+    """Rows by one of their fields or more, in the order in which the values first appear."""
+    key, found = attrgetter(*names), dict[Any, list[T]]()
     for row in rows:
-        found.setdefault(getattr(row, name), []).append(row)
+        found.setdefault(key(row), []).append(row)
     return found
 
 
@@ -213,8 +214,8 @@ RATIOS = ("speedup", "request_speedup", "regret_rounds")
 
 def summarise(rows: Sequence[Row]) -> dict[tuple[str, str], Figures]:
     """The figures of each task and policy, with intervals over prompts where there are ``FEWEST_TO_TELL``."""
-    key = attrgetter("task", "policy")
-    return {of: Figures.of(list(own), fewest=FEWEST_TO_TELL) for of, own in groupby(sorted(rows, key=key), key)}
+    ordered = sorted(rows, key=attrgetter("task", "policy"))
+    return {of: Figures.of(own, fewest=FEWEST_TO_TELL) for of, own in grouped(ordered, "task", "policy").items()}
 
 
 def overall(rows: Sequence[Row], fewest: int = 0) -> dict[str, Figures]:
