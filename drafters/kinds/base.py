@@ -104,12 +104,14 @@ class DrafterEntry(Strict):
         description: how it drafts, in a line.
         needs_target: whether it reads the target's weights, hidden states or logits: then the target has to run here.
         source_files: patterns of the files needed of :attr:`source`.
+        path_fields: the fields that name files or folders beside the card.
     """
 
     title: ClassVar[str]
     description: ClassVar[str]
     needs_target: ClassVar[bool] = False
     source_files: ClassVar[Sequence[str]] = HEAD_FILES
+    path_fields: ClassVar[Sequence[str]] = ()
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$", description="the arm's name, unique in the pool")
     kind: str
@@ -123,7 +125,7 @@ class DrafterEntry(Strict):
     @property
     def local_paths(self) -> list[str]:
         """Files and folders beside the card that it names."""
-        return []
+        return [path for field in self.path_fields if (path := getattr(self, field))]
 
     @property
     def shared_weights(self) -> Hashable | None:
@@ -168,14 +170,12 @@ class TreeEntry(DrafterEntry):
 class ModelEntry(Place, DrafterEntry):
     """Entry of a drafter that is loaded from a model's folder or Hub repository."""
 
+    path_fields: ClassVar[Sequence[str]] = ("path",)
+
     @property
     def source(self) -> Source:
         quantization = getattr(self, "quantization", None)  # a field of some kinds
         return Source(path=self.path, id=self.id, revision=self.revision, quantization=quantization)
-
-    @property
-    def local_paths(self) -> list[str]:
-        return [self.path] if self.path else []
 
     def folder(self, context: BuildContext) -> Path:
         """The model's local folder."""
@@ -185,11 +185,9 @@ class ModelEntry(Place, DrafterEntry):
 class FileEntry(DrafterEntry):
     """Entry of a drafter that is made from one local file."""
 
-    path: str = Field(description="the path of a file, relative to the card")
+    path_fields: ClassVar[Sequence[str]] = ("path",)
 
-    @property
-    def local_paths(self) -> list[str]:
-        return [self.path]
+    path: str = Field(description="the path of a file, relative to the card")
 
     def file(self, context: BuildContext) -> Path:
         """The file."""

@@ -241,6 +241,7 @@ class LMEntry(ModelEntry):
     title = "small language model"
     description = "a causal LM with a cache of its own"
     source_files = MODEL_FILES
+    path_fields = ("path", "token_map")
 
     kind: Literal["lm"]
     quantization: Quantization | None = Field(None, description="nf4 (4 bits per weight) or int8; by default none")
@@ -254,10 +255,6 @@ class LMEntry(ModelEntry):
         if self.window is not None and self.sinks >= self.window:
             raise ValueError("window must be larger than sinks")
         return self
-
-    @property
-    def local_paths(self) -> list[str]:
-        return [*super().local_paths, *([self.token_map] if self.token_map else [])]
 
     def footprint(self, context: SizeContext) -> Footprint:
         return footprint_of(self.source, context, self.window, self.token_map)

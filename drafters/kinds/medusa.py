@@ -139,14 +139,11 @@ class HeadsEntry(TreeEntry, ModelEntry):
     """A drafter whose heads each predict one token from the target's last hidden state."""
 
     needs_target = True
+    path_fields = ("path", "rescorer")
 
     branches: int = Field(8, ge=1, le=64, description="candidates per head: children of a node in a tree")
     confidence: Confidence = 0.0
     rescorer: str | None = Field(None, description="n-gram model that reorders candidates, relative to the card")
-
-    @property
-    def local_paths(self) -> list[str]:
-        return [*super().local_paths, *([self.rescorer] if self.rescorer else [])]
 
     def build_heads(
         self,
