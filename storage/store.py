@@ -10,7 +10,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
@@ -51,7 +51,7 @@ class Kept:
         store: Store,
         runs: Sequence[Run] = (),
         anew: Kept | None = None,
-        begins: tuple[str, Any] | None = None,
+        begins: tuple[str, Mapping[str, Any]] | None = None,
         ends: str | None = None,
         note: tuple[str, str] | None = None,
     ):
@@ -112,14 +112,18 @@ class Store:
         atexit.register(self.close)
 
     def add(
-        self, *runs: Run, anew: Kept | None = None, begins: tuple[str, Any] | None = None, ends: str | None = None
+        self,
+        *runs: Run,
+        anew: Kept | None = None,
+        begins: tuple[str, Mapping[str, Any]] | None = None,
+        ends: str | None = None,
     ) -> Kept:
         """Queue a copy of some runs for writing, all of them in one transaction, and return at once.
 
         Args:
             anew: what the same runs were handed over as before: their rows are brought up to date, and
                 rounds that have come since are added.
-            begins: id of a job that is under way from now on, and what it is, as plain values; again, to change that.
+            begins: id of a job that is under way from now on, and what it is, of plain values; again, to change that.
             ends: id of a job that no longer is.
 
         Raises:

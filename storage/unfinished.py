@@ -13,9 +13,10 @@ from storage.connection import read_rows
 
 
 def unfinished(path: Path) -> dict[str, dict[str, Any]]:
-    """What was handed to ``Store.add`` as the beginning of jobs that have not ended, by their ids, in that order."""
-    found = read_rows(path, "SELECT id, job FROM unfinished ORDER BY begun_at, id")
-    return {id: json.loads(job) for id, job in found}
+    """What was handed to ``Store.add`` as the beginning of jobs that have not ended, by their ids, in that order; and
+    when, as ``begun_at``."""
+    found = read_rows(path, "SELECT id, job, begun_at FROM unfinished ORDER BY begun_at, id")
+    return {id: {**json.loads(job), "begun_at": begun_at} for id, job, begun_at in found}
 
 
 @contextmanager

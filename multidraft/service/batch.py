@@ -302,7 +302,7 @@ def recorded(path: Path, id: str, items: Sequence[SuiteItem], seed: int) -> dict
     }
 
 
-def interrupted(path: Path, id: str, asked: Mapping[str, Any]) -> list[Run]:
+def interrupted(path: Path, id: str, asked: Mapping[str, Any], why: str) -> list[Run]:
     """The runs at which a batch was cut off: those of the first prompt that has none, or of the texts at once."""
     items, policies = [SuiteItem(**item) for item in asked["items"]], asked["policies"]
     known = recorded(path, id, items, asked["seed"])
@@ -314,7 +314,7 @@ def interrupted(path: Path, id: str, asked: Mapping[str, Any]) -> list[Run]:
     origin = Origin(asked["source"], suite=asked["suite"], batch_id=id, learn=asked["learn"])
     return [
         Run(
-            Generation(items[place].prompt, policy, (), 0, status="interrupted"),
+            Generation(items[place].prompt, policy, (), 0, status="interrupted", error=why),
             params,
             seed_of(asked["seed"], items[place]),
             conditions,

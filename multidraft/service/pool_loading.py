@@ -19,6 +19,7 @@ from drafters.pool import Pool, load_pool
 from drafters.progress import Step
 from multidraft.service.jobs import Job
 from multidraft.service.learning import traffic_of
+from multidraft.service.recovery import resume
 from multidraft.service.workbench import Workbench
 
 log = logging.getLogger(__name__)
@@ -110,7 +111,7 @@ class Loading(Job[None]):
         if self.phase != "done":
             self.phase = "cancelled" if self.cancelled.is_set() else "failed"
         unused = self._old if self.phase == "done" else None
-        threading.Thread(target=_free, args=(self.workbench, unused), name="pool-freeing", daemon=True).start()
+        threading.Thread(target=_settle, args=(self.workbench, unused), name="pool-settling", daemon=True).start()
 
     @property
     def seconds(self) -> float:
@@ -194,8 +195,10 @@ class PoolLoader:
             now.cancel()
 
 
-def _free(workbench: Workbench, old: weakref.ref[Pool] | None) -> None:
-    """Free the memory of ``old`` once nobody uses it, or of a pool that was loaded in part."""
+def _settle(workbench: Workbench, old: weakref.ref[Pool] | None) -> None:
+    """Resume what waits for the pool in use, and free the memory of ``old`` once nobody uses it, or of a pool that was
+    loaded in part."""
+    resume(workbench)
     pause = FREE_SECONDS
     while True:
         try:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from drafters.errors import UserError
 from multidraft.bench.measure import conditions_of
 from multidraft.service.batch import ResumedBatch, interrupted
-from multidraft.service.jobs import Job
 from multidraft.service.workbench import Workbench
 from storage.problems import StorageError
-from storage.run import Run
+from storage.run import Run, utc_text
 from storage.unfinished import unfinished
 
 log = logging.getLogger(__name__)
@@ -21,36 +20,35 @@ log = logging.getLogger(__name__)
 MOST_STARTS = 3
 """A batch that did not come any further in so many starts is given up: it may be what ends the server."""
 
+WAITING = timedelta(days=7)
+"""How long a batch waits for its pool to be loaded again."""
 
-def recover(workbench: Workbench, loading: Job | None = None) -> None:
+
+def recover(workbench: Workbench) -> None:
     """Take up all jobs that are unfinished in the history; call it while no other server works on them.
 
-    A batch that was started on the page goes on, under its address, if the pool is the one it began with; visitors were
-    told that they may leave it. Of all else the history says that it was interrupted: whoever waited for it has gone.
-
-    Args:
-        loading: of the pool that batches wait for; this returns at once.
+    A batch that was started on the page goes on, under its address, once the pool that it began with is in use
+    (:func:`resume`); visitors were told that they may leave it. Of all else the history says that it was interrupted:
+    whoever waited for it has gone.
     """
     try:
-        found = unfinished(workbench.store.path)
+        workbench.cut_off = unfinished(workbench.store.path)
     except StorageError as error:
         log.warning("interrupted runs are not marked: %s", error)
-        return
-    if loading:
-        threading.Thread(target=_take_up_all, args=(workbench, found, loading), daemon=True).start()
-    else:
-        _take_up_all(workbench, found)
+    resume(workbench)
 
 
-def _take_up_all(workbench: Workbench, found: Mapping[str, Mapping[str, Any]], loading: Job | None = None) -> None:
-    if loading:
-        loading.wait()
-    for id, asked in found.items():
+def resume(workbench: Workbench) -> None:
+    """Take up what was cut off, except for the batches that wait for another pool than the present one."""
+    for id, asked in tuple(workbench.cut_off.items()):
         try:
+            if _waits(workbench, asked):
+                continue
             _take_up(workbench, id, asked)
         except Exception:  # of whatever version has written it
             log.exception("interrupted jobs cannot be resumed")
             workbench.store.add(ends=id)
+        del workbench.cut_off[id]
 
 
 def _take_up(workbench: Workbench, id: str, asked: Mapping[str, Any]) -> None:
@@ -67,15 +65,22 @@ def _take_up(workbench: Workbench, id: str, asked: Mapping[str, Any]) -> None:
             return
         except UserError as error:
             log.warning("batch %s was interrupted and is not resumed: %s", id, error)
-            runs = interrupted(workbench.store.path, id, asked)
+            runs = interrupted(workbench.store.path, id, asked, f"the batch was not resumed: {error}")
     workbench.store.add(*runs, ends=id)
+
+
+def _waits(workbench: Workbench, asked: Mapping[str, Any]) -> bool:
+    """Whether it is a batch whose pool may be loaded yet."""
+    if "runs" in asked or asked["source"] == "api" or asked["conditions"]["pool"] == workbench.pool.name:
+        return False
+    return asked["begun_at"] > utc_text(datetime.now(UTC) - WAITING)
 
 
 def _cannot_go_on(workbench: Workbench, asked: Mapping[str, Any]) -> str | None:
     if asked["source"] == "api":
         return "its client has disconnected"
     if asked["conditions"]["card_hash"] != conditions_of(workbench.pool).card_hash:
-        return f"it ran on pool {asked['conditions']['pool']!r}, which is not loaded or has changed"
+        return f"its pool, {asked['conditions']['pool']!r}, has changed or was not loaded within {WAITING.days} days"
     if asked["starts"] >= MOST_STARTS:
         return f"it made no progress in {MOST_STARTS} starts"
     return None

@@ -53,6 +53,8 @@ class Workbench:
     Attributes:
         observers: each is shown every run when it begins.
         recorded_costs: what the rounds of the history have cost; read on the device's thread.
+        cut_off: the batches, by their ids, that the end of an earlier server cut off, and that wait for their pool to
+            be in use again (``multidraft.service.recovery``).
     """
 
     def __init__(self, pool: Pool, store: Store, limits: Limits | None = None):
@@ -64,6 +66,7 @@ class Workbench:
         self.lender = Lender()
         self._trim = Trimming()
         self.observers: list[Callable[[Measurement], None]] = []
+        self.cut_off: dict[str, dict[str, Any]] = {}
         self.gpu = ZeroGpu(pool, warm_up) if on_zerogpu() else None
         # On ZeroGPU texts are decoded in other processes, from which nothing of them comes back to learn from.
         self.jobs = Jobs(self.limits, None if self.gpu else lambda: self.pool.study())

@@ -129,9 +129,10 @@ def launch(settings: Settings) -> bool:
         workbench.warm_up()
         loader = PoolLoader(workbench, settings.may_switch, settings.pools, load)
         try:
-            loading = loader.start(settings.pool, patient=not settings.may_switch) if later else None
             if alone:
-                recover(workbench, loading)
+                recover(workbench)
+            if later:
+                loader.start(settings.pool, patient=not settings.may_switch)
             page = serve(workbench, asked, settings, loader)
             why = why_not_first(page.server_port) if asked is None else ""
             until = f" until pool {card.name!r} is there" if later else ""

@@ -57,7 +57,7 @@ def ended(loading: Loading) -> Loading:
 def freed(pool: weakref.ref[Pool]) -> bool:
     """Whether the pool is gone when the loader has done its work."""
     for thread in threading.enumerate():
-        if thread.name == "pool-freeing":
+        if thread.name == "pool-settling":
             thread.join(10)
     return pool() is None
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +15,25 @@ import pytest
 
 from drafters.draft import Draft
 from drafters.models.target import Target
-from drafters.pool import Pool
+from drafters.pool import Pool, load_pool
 from drafters.sampling import SamplingParams
 from multidraft.bench.measure import Request
 from multidraft.bench.suites import SuiteItem
 from multidraft.service.batch import BatchJob
 from multidraft.service.jobs import Job
+from multidraft.service.pool_loading import PoolLoader
 from multidraft.service.race import RaceJob
 from multidraft.service.recovery import MOST_STARTS, recover
 from multidraft.service.workbench import RunJob, Workbench
+from multidraft.ui.tabs.batch.tab import Batch
 from storage.connection import open_writer
-from storage.run import Run
+from storage.run import Run, utc_text
 from storage.store import Store
 from storage.sync import snapshot
 from storage.unfinished import serving, unfinished
 from tests import tiny
 from tests.history import recorded
+from tests.multidraft.ui.building import built
 
 PARAMS = SamplingParams(max_new_tokens=8, draft_length=3)
 ITEMS = [SuiteItem(str(n), text, "letters") for n, text in enumerate(tiny.texts(4, 6, 3))]
@@ -129,7 +135,16 @@ def test_a_batch_goes_on_where_it_was_cut_off(
         assert all(run.baseline for run in runs)
 
 
-@pytest.mark.parametrize("why", ["api", "pool", "starts", "refused"])
+REASONS = {
+    "api": "the batch was not resumed: its client has disconnected",
+    "changed": "the batch was not resumed: its pool, 'tiny', has changed or was not loaded within 7 days",
+    "gone": "the batch was not resumed: its pool, 'gone', has changed or was not loaded within 7 days",
+    "starts": "the batch was not resumed: it made no progress in 3 starts",
+    "refused": "the batch was not resumed: 0 batches are already running on this server; try again when one has ended",
+}
+
+
+@pytest.mark.parametrize("why", REASONS)
 def test_a_batch_that_cannot_go_on_is_marked_where_it_was_cut_off(
     workbench: Workbench, pool: Pool, crash: Crash, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,16 +153,22 @@ def test_a_batch_that_cannot_go_on_is_marked_where_it_was_cut_off(
     ended(workbench, batch)
     asked = unfinished(crash.path)[batch.id]
     with Store(crash.path) as store:
-        if why == "pool":
+        if why in ("changed", "gone"):
             asked["conditions"]["card_hash"] = "another"
+        if why == "gone":
+            asked["conditions"]["pool"] = "gone"
         if why == "starts":
             asked["starts"] = MOST_STARTS
         store.add(begins=(batch.id, asked))
+    if why == "gone":
+        with sqlite3.connect(crash.path) as db:
+            db.execute("UPDATE unfinished SET begun_at = ?", [utc_text(datetime.now(UTC) - timedelta(days=7))])
     if why == "refused":
         monkeypatch.setattr(BatchJob, "limit", 0)
     runs, resumed = recovered(pool, crash.path)
     assert resumed is None
     cut_off = [(ITEMS[2].prompt, spec, "interrupted") for spec in SPECS]
+    assert {run.generation.error for run in runs if run.generation.status == "interrupted"} == {REASONS[why]}
     assert what(runs) == sorted([(i.prompt, s, "completed") for i in ITEMS[:2] for s in SPECS] + cut_off)
 
 
@@ -161,6 +182,30 @@ def test_the_end_of_a_server_leaves_a_batch_to_the_next(pool: Pool, store: Store
     assert store.close()
     runs, _ = recovered(pool, store.path)
     assert what(runs) == sorted((item.prompt, spec, "completed") for item in ITEMS for spec in SPECS)
+
+
+def test_a_batch_waits_for_its_pool(pool_card: Path, other_card: Path, store: Store, crash: Crash) -> None:
+    """It ran on a pool that a visitor had loaded; the next server begins with its own pool."""
+    killed = Workbench(load_pool(other_card), store)
+    batch = BatchJob(killed, ITEMS, SPECS, PARAMS)
+    crash.rows.append(lambda: len(batch.rows) == 2)
+    ended(killed, batch)
+    killed.close()
+    with Store(crash.path) as store:
+        bench = Workbench(load_pool(pool_card), store)
+        tab = built(Batch(bench), bench)
+        recover(bench)
+        left = next(iter(tab.buttons.watch(batch.id)))
+        assert list(unfinished(store.path)) == [batch.id] and bench.jobs.find(batch.id, BatchJob) is None
+        assert "2 of 8 runs done. The batch goes on, under this address, once pool other is in" in left[tab.status]
+        assert PoolLoader(bench).start(other_card).wait(60)
+        while (resumed := bench.jobs.find(batch.id, BatchJob)) is None:
+            time.sleep(0.01)
+        assert resumed.wait(60) and store.flush() and not bench.cut_off and not unfinished(store.path)
+        bench.close()
+    runs = recorded(crash.path)
+    assert what(runs) == sorted((item.prompt, spec, "completed") for item in ITEMS for spec in SPECS)
+    assert {run.conditions.pool for run in runs} == {"other"}
 
 
 def test_a_batch_that_a_visitor_stops_does_not_go_on(workbench: Workbench, store: Store, gate) -> None:

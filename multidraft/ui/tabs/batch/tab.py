@@ -286,11 +286,13 @@ class Batch:
 
     def _gone(self, id: str) -> Iterator[Updates]:
         """The batch as the history has it."""
-        if (batch := self._kept(id)) is None:
-            yield {**self._blank(), self.status: view.GONE}
+        batch, cut_off = self._kept(id), self.workbench.cut_off.get(id)
+        status = view.cut_off_html(cut_off, len(batch.rows) if batch else 0) if cut_off else None
+        if batch is None:
+            yield {**self._blank(), self.status: status or view.GONE}
             return
         table = view.rows_start() + view.rows_html(batch, 0, len(batch.rows))
-        shown = {self.status: view.kept_html(batch), self.rows: table, self.detail: view.HINT}
+        shown = {self.status: status or view.kept_html(batch), self.rows: table, self.detail: view.HINT}
         yield from self._ended(batch, {**self._blank(), **shown})
 
     def _ended(self, batch: BatchJob | KeptBatch, shown: Updates) -> Iterator[Updates]:

@@ -91,6 +91,16 @@ def kept_html(batch: KeptBatch) -> Markup:
     return message_html("idle", f"From the history: {runs}, {suite} on pool {batch.pool}.{gone}")
 
 
+def cut_off_html(asked: Mapping[str, Any], done: int) -> Markup:
+    """What becomes of a batch that waits for its pool; ``asked`` is of ``Workbench.cut_off``."""
+    total, pool = len(asked["items"]) * len(asked["policies"]), asked["conditions"]["pool"]
+    return message_html(
+        "cancelled",
+        f"Interrupted by a restart of the server: {done} of {count(total, 'run')} done. The batch goes on, under this "
+        f"address, once pool {pool} is in use again.",
+    )
+
+
 def takes_html(prompts: int, policies: int, seconds: float, at_most: bool = False) -> Markup:
     """How much a batch would be, and how long it would take; 0 seconds are unknown."""
     runs = f"{count(prompts, 'prompt')} under {count(policies, 'policy')}"
