@@ -140,7 +140,8 @@ def times(speedup: float | None, tokens: float | None, uncertainty: float | None
         return tip(UNKNOWN, f"Too short to say: fewer than {FEWEST_TOKENS} tokens")
     if speedup is None or pd.isna(speedup) or uncertainty is None or pd.isna(uncertainty) or not uncertainty:
         return number(speedup, 2, "×")
-    return tip(timed_short(speedup, uncertainty, "×"), interval_text(speedup, uncertainty))
+    shown = timed_short(speedup, uncertainty, "×").replace("± ", "±\N{NO-BREAK SPACE}")
+    return tip(shown, interval_text(speedup, uncertainty))
 
 
 def speedup_text(speedup: float | None, uncertainty: float | None) -> str:

@@ -29,6 +29,9 @@ from storage.ranking import policy_summary
 MOST_POINTS = 1500
 """Runs that are drawn one by one; more are averaged by period."""
 
+AROUND = 2
+"""Rounds on either side over which a rate by round is a mean: of few runs it jumps from round to round."""
+
 NO_SPEEDUP = "No run here has a speed-up."
 
 FAST = Section(
@@ -70,7 +73,7 @@ def ranking(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     rows = rows.dropna(subset=["speedup"])
     if rows.empty:
         return look.message_figure(NO_SPEEDUP)
-    figure = _by_policy("decode (filled) and request (open)", rows["policy"])
+    figure = _by_policy("decode ●, request ○", rows["policy"]).update_layout(meta={"x": "speed-up"})
     figure.add_vline(x=1, **look.REFERENCE)
     for row in rows.itertuples():
         style = _style(str(row.policy), policies)
@@ -186,18 +189,22 @@ def regret_by_date(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
 
 @chart("Best-arm selection rate by round", LEARNING, aggregates.best_arm_by_round, missing=look.NO_GREEDY_RUN)
 def best_arm(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
-    """How often the best drafter in hindsight was played in each round."""
-    figure = look.base_figure("", "round", "share of the runs")
+    """How often the best drafter in hindsight was played around each round: a mean over ``AROUND`` rounds before and
+    after it too, as far as a fifth of the runs last."""
+    figure = look.base_figure("", f"round (mean of ± {AROUND} rounds)", "share of the runs")
+    figure.update_layout(meta={"x": "round"})
     for policy, own in _of_each(rows, policies):
-        # The last rounds of the longest runs jump about. Rounds in which nobody drafted are gaps, no line across them.
-        enough = own[own["runs"] >= max(1, own["runs"].max() // 20)].set_index("round")
-        whole = enough.reindex(range(enough.index.min(), enough.index.max() + 1))
+        known = own[own["runs"] >= own["runs"].max() / 5].set_index("round")
+        runs = known["runs"].reindex(range(known.index.min(), known.index.max() + 1), fill_value=0)
+        around = {"window": 2 * AROUND + 1, "center": True, "min_periods": 1}
+        counted = runs.rolling(**around).sum()
+        share = (known["ratio"] * known["runs"]).reindex(runs.index, fill_value=0).rolling(**around).sum() / counted
         figure.add_scatter(
-            x=whole.index.to_list(),
-            y=whole["ratio"].astype(object).where(whole["ratio"].notna(), None).to_list(),
-            mode="lines" if len(whole) == len(enough) else "lines+markers",  # a round between gaps has no line
-            customdata=whole["runs"].fillna(0).to_list(),
-            hovertemplate="round %{x}: %{y:.0%} of the %{customdata:,} runs that drafted in it",
+            x=share.index.to_list(),
+            y=share.astype(object).where(counted > 0, None).to_list(),  # a gap where nobody drafted
+            mode="lines" if len(share) > 1 else "markers",
+            customdata=runs.to_list(),
+            hovertemplate="around round %{x}: %{y:.0%}; %{customdata:,} runs drafted in it",
             **_thin(_style(policy, policies)),
         )
     return figure.update_yaxes(range=[0, 1.02], tickformat=".0%")
@@ -277,15 +284,17 @@ def _latency(frame: pd.DataFrame, column: str) -> go.Figure:
 def _by_policy(x: str, policies: Sequence[str], legend: int = 0) -> go.Figure:
     """A figure with a line of its own for each policy, the first on top; a spec's place on the axis is the spec.
     ``legend`` is its number of entries: where it is narrow they stand below each other, under the axis."""
-    below = 54 + 20 * legend if legend else 44
-    figure = look.base_figure("", x, "", height=66 + below + 34 * max(3, len(policies)))
     titles = policy_titles(policies)
+    labels = [_label(title) for title in titles.values()]
+    line = look.NAME_HEIGHT * max(2, *(label.count("<br>") + 1 for label in labels))
+    below = 54 + 20 * legend if legend else 44
+    figure = look.base_figure("", x, "", height=66 + below + line * max(3, len(policies)))
     figure.update_yaxes(
         type="category",
         categoryorder="array",
         categoryarray=list(titles),
         tickvals=list(titles),
-        ticktext=[_label(title) for title in titles.values()],
+        ticktext=labels,
         range=[len(titles) - 0.4, -0.6],
     )
     if legend:

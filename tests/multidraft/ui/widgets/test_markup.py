@@ -75,7 +75,9 @@ def test_cells_are_escaped_but_for_html_of_templates() -> None:
 
 
 def test_a_speed_up_comes_with_its_uncertainty_or_why_there_is_none() -> None:
-    assert "1.85× ± 0.19" in markup.times(1.85, 90, 0.1) and "1.67× to 2.04×" in markup.times(1.85, 90, 0.1)
+    assert "1.85× ±\N{NO-BREAK SPACE}0.19" in markup.times(1.85, 90, 0.1) and "1.67× to 2.04×" in markup.times(
+        1.85, 90, 0.1
+    )
     noisy = markup.times(1.85, 90, 0.3)
     assert ">1.29–2.41×<" in noisy and "1.29× to 2.41×" in noisy
     assert "Faster, but by how much is uncertain, since the machine was busy" in noisy

@@ -115,16 +115,21 @@ def test_ranking_has_an_interval_where_there_is_one() -> None:
 def test_best_drafter_by_round_leaves_out_what_few_runs_reach() -> None:
     frame = pd.DataFrame({"policy": "ucb", "round": [1, 2, 3], "ratio": [0.2, 0.5, 1.0], "runs": [100, 60, 2]})
     (trace,) = charts.best_arm(frame, DRAWN).data
-    assert list(trace.x) == [1, 2] and list(trace.customdata) == [100, 60]
+    assert list(trace.x) == [1, 2] and list(trace.customdata) == [100, 60] and trace.mode == "lines"
+    assert list(trace.y) == pytest.approx([50 / 160, 50 / 160])  # each is around the other
+    (trace,) = charts.best_arm(frame[:1], DRAWN).data
+    assert list(trace.y) == [0.2] and trace.mode == "markers"  # a point has no line
 
 
-def test_rounds_in_which_nobody_drafted_are_gaps() -> None:
-    frame = pd.DataFrame({"policy": "ucb", "round": [1, 2, 5, 7, 8], "ratio": [1.0, 1.0, 0.5, 0.0, 0.0], "runs": 1})
-    (trace,) = charts.best_arm(frame, DRAWN).data
-    assert list(trace.x) == list(range(1, 9)) and list(trace.y) == [1.0, 1.0, None, None, 0.5, None, 0.0, 0.0]
-    assert not trace.connectgaps and "markers" in trace.mode  # else round 5 would not be seen
-    (trace,) = charts.best_arm(frame[:2], DRAWN).data
-    assert trace.mode == "lines"
+def test_best_drafter_by_round_is_a_mean_over_the_runs_around() -> None:
+    """With a gap where nobody drafted for as long."""
+    rounds, ratio, runs = [1, 2, 3, 4, 11, 12], [1.0, 0.0, 1.0, 0.0, 0.5, 0.0], [10, 10, 20, 10, 4, 4]
+    (trace,) = charts.best_arm(
+        pd.DataFrame({"policy": "ucb", "round": rounds, "ratio": ratio, "runs": runs}), DRAWN
+    ).data
+    expected = [30 / 40, 30 / 50, 30 / 50, 20 / 40, 20 / 30, 0.0, None, None, 0.5, 0.25, 0.25, 0.25]
+    assert list(trace.x) == list(range(1, 13)) and not trace.connectgaps
+    assert [y if y is None else round(y, 6) for y in trace.y] == [e if e is None else round(e, 6) for e in expected]
 
 
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.name)
