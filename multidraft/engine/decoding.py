@@ -18,11 +18,12 @@ from drafters.models.streams import let_others_on, own_seconds, texts_at_once
 from drafters.sampling import SamplingParams, probabilities
 from drafters.text import TextStream
 from multidraft.engine.arguments import check_params, check_seed, policy_for, read_prompt
-from multidraft.engine.checked import checked
 from multidraft.engine.drafting import Drafting
 from multidraft.engine.experience import Experience, context_of
+from multidraft.engine.laps import Laps
 from multidraft.engine.lesson import Notes
 from multidraft.engine.output import Output, StopTexts, TokenLogprob, logprobs_of
+from multidraft.engine.verified import Verified
 from multidraft.engine.verify import Verdict, verify
 from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Feedback, Policy, canonical_spec
 from multidraft.policies.faults import chosen_arm, chosen_length, raised_by
@@ -163,79 +164,46 @@ class Decoding(Iterator[Round]):
             self.pool.learn(self._notes.lesson(self.context, self.generation), self._drafting.benched)
 
     def _round(self, text: TextStream) -> Round:
-        policy, params, drafting = self.policy, self.params, self._drafting
+        """Choose, draft, verify, learn."""
+        policy, drafting, costs, laps = self.policy, self._drafting, self.pool.costs, Laps(self._now)
         drafting.benched.tokens = len(self.generation.token_ids)
-        room = min(params.max_new_tokens - len(self.generation.token_ids), self.pool.target.window - len(self.context))
-
-        t0, _ = self._now()
+        room = min(self.params.max_new_tokens - drafting.benched.tokens, self.pool.target.window - len(self.context))
         chances = policy.probabilities()
         # With room for one token there is nothing to draft, hence nothing to choose or to learn.
         arm, length = self._choice(room) if room > 1 else (NO_DRAFTER, 0)
-        t1, own1 = self._now()
-        asked = self._draft(arm, length)
-        t2, own2 = self._now()
-        draft, verdict, logits = self._verified(arm, asked)
-        if len(draft) < len(asked):  # of what was not scored nothing is known
-            length = draft.depth
-            arm = arm if length else NO_DRAFTER
-        if length and logits is not None:
-            drafting.observe(arm, draft, logits)
-        together = arm == ALL_DRAFTERS
-        arm = drafting.author(verdict.path) if together else arm
-        drafter = self.pool.drafters[arm] if length else None
-        tokens, own = self._emitted(draft, verdict)
-        # All but the last token are cached then, also where a stop token within the draft ends the output.
-        self.pool.target.accept(verdict.path[: len(tokens) - 1], tokens[-1])
-        rows = [0, *(node + 1 for node in verdict.path)][: len(tokens)]  # of the logits, one for each token
-        if self.output.logprobs is not None and logits is not None:
-            self.logprobs += logprobs_of(logits[rows], tokens, self.output.logprobs)
-        self.context.extend(tokens)
-        accepted = len(tokens) - (own is not None)
-        t3, own3 = self._now()
-        self._notes.add(logits, rows)
-        divergence = None
-        if policy.uses_block_divergence and drafter:
-            divergence = drafting.divergence(arm, draft, verdict.path, logits, length)
-        alone = arm if drafter and not together and arm not in drafting.benched else None
-        seconds = own2 - own1, own3 - own2
-        costs = self.pool.costs
-        costs.played(alone, length, len(draft), *seconds, emitted=len(tokens), depth=draft.depth)
+        laps.end("policy")
+        draft = self._draft(arm, length)
+        laps.end("draft")
+        done = self._verified(arm, length, draft)
+        self._emit(done)
+        laps.end("verify")
+        self._notes.add(done.logits, done.rows)
+        divergence = drafting.divergence(done) if policy.uses_block_divergence and done.length else None
+        alone = done.arm if done.length and not done.together and done.arm not in drafting.benched else None
+        seconds = laps.own["draft"], laps.own["verify"]
+        costs.played(alone, done.length, len(done.draft), *seconds, emitted=len(done.tokens), depth=done.draft.depth)
         unread = costs.unread.mean
-        t4, own4 = self._now()
-        gamma = self._evaluate(verdict, logits, rows) if room > 1 else None
-        t5, own5 = self._now()
+        laps.end("policy")
+        gamma = self._evaluate(done) if room > 1 else None
+        laps.end("evaluate")
         if gamma is not None:
-            costs.evaluated(own5 - own4)
-        drafted = draft.main_path(verdict.path)
+            costs.evaluated(laps.own["evaluate"])
         if room > 1:
-            feedback = Feedback(arm, len(drafted), accepted, len(tokens), length, divergence, gamma, t3 - t1)
-            policy.update(feedback)
-            self._experience.add(feedback, policy.last_reward)
-        t6, _ = self._now()
-        pieces = text.add(tokens)
+            self._learn(done, divergence, gamma, laps.seconds["draft"] + laps.seconds["verify"])
+        laps.end("policy")
+        pieces = text.add(done.tokens)
         return Round(
             index=len(self.generation.rounds),
-            arm=arm if drafter else None,
-            drafter=drafter.name if drafter else None,
-            drafted=tuple(draft.tokens[node] for node in drafted),
-            accepted=accepted,
-            tokens=tuple(tokens),
-            own=own,
+            arm=done.arm if done.length else None,
+            drafter=self.pool.drafters[done.arm].name if done.length else None,
             text="".join(pieces),
             pieces=tuple(pieces),
-            draft_length=length,
-            nodes=len(draft),
-            depth=draft.depth,
-            together=together,
-            reward=policy.last_reward if drafter else None,
+            reward=policy.last_reward if done.length else None,
             block_divergence=divergence,
             probabilities=None if chances is None else tuple(chances),
-            draft_seconds=t2 - t1,
-            verify_seconds=t3 - t2,
-            policy_seconds=(t1 - t0) + (t4 - t3) + (t6 - t5),
-            evaluate_seconds=t5 - t4,
             evaluated=0.0 if gamma is None else unread,
-            **checked(draft, drafted, verdict, logits, tokens, self.pool.token_texts),
+            **done.record(self.pool.token_texts),
+            **laps.record(),
         )
 
     def _choice(self, room: int) -> tuple[int, int]:
@@ -252,13 +220,22 @@ class Decoding(Iterator[Round]):
         with_q, nodes = self.policy.uses_block_divergence, self.policy.tree_nodes
         return self._drafting.draft(arm, self.context, length, with_q=with_q, nodes=nodes)
 
-    def _verified(self, arm: int, draft: Draft) -> tuple[Draft, Verdict, torch.Tensor | None]:
-        """As :meth:`_verify`, of no draft where the arm's own is not sound; its drafter is benched then."""
+    def _verified(self, arm: int, length: int, asked: Draft) -> Verified:
+        """What became of a draft; of none where it is not sound, and its drafter is benched then."""
+        drafting = self._drafting
         try:
-            return self._verify(draft)
+            draft, verdict, logits = self._verify(asked)
         except DraftError as error:
-            self._drafting.benched.add(arm, error)
-            return self._verify(Draft.empty())
+            drafting.benched.add(arm, error)
+            draft, verdict, logits = self._verify(Draft.empty())
+        if len(draft) < len(asked):  # of what was not scored nothing is known
+            length = draft.depth
+            arm = arm if length else NO_DRAFTER
+        if length and logits is not None:
+            drafting.observe(arm, draft, logits)
+        together = arm == ALL_DRAFTERS
+        arm = drafting.author(verdict.path) if together else arm
+        return Verified(arm, together, length, draft, verdict, logits, *self._cut(draft, verdict))
 
     def _verify(self, draft: Draft) -> tuple[Draft, Verdict, torch.Tensor | None]:
         """What the target makes of a draft: as much of it as was scored, the verdict and the logits, ``None`` where
@@ -267,7 +244,7 @@ class Decoding(Iterator[Round]):
         logits = target.score(draft)
         return draft, verify(draft, logits, self.params, self._generator, target.choices), logits
 
-    def _emitted(self, draft: Draft, verdict: Verdict) -> tuple[list[int], int | None]:
+    def _cut(self, draft: Draft, verdict: Verdict) -> tuple[list[int], int | None]:
         """The round's tokens, cut after the first that ends the output; without an own token where that is before."""
         tokens = [*(draft.tokens[node] for node in verdict.path), verdict.own]
         ends = frozenset[int]() if self.output.ignore_end else self.pool.stop_ids
@@ -277,15 +254,23 @@ class Decoding(Iterator[Round]):
                 return tokens[: index + 1], verdict.own if index == len(verdict.path) else None
         return tokens, verdict.own
 
-    def _evaluate(self, verdict: Verdict, logits: torch.Tensor | None, rows: list[int]) -> np.ndarray | None:
+    def _emit(self, done: Verified) -> None:
+        """Take the round's tokens over into the text and the target's cache."""
+        # All but the last token are cached then, also where a stop token within the draft ends the output.
+        self.pool.target.accept(done.verdict.path[: len(done.tokens) - 1], done.tokens[-1])
+        if self.output.logprobs is not None and done.logits is not None:
+            self.logprobs += logprobs_of(done.logits[done.rows], done.tokens, self.output.logprobs)
+        self.context.extend(done.tokens)
+
+    def _evaluate(self, done: Verified) -> np.ndarray | None:
         """γ of all drafters at positions verified since the last evaluation, if the policy wants it now."""
         if not self.policy.uses_gamma:
             return None
-        if verdict.probs is not None:
-            self._unseen_p.append(verdict.probs[rows])
-        elif self.policy.uses_soft_gamma and logits is not None:
-            self._unseen_p.append(probabilities(logits[rows], self.params))
-        if not self._wants_evaluation(len(rows)):
+        if done.verdict.probs is not None:
+            self._unseen_p.append(done.verdict.probs[done.rows])
+        elif self.policy.uses_soft_gamma and done.logits is not None:
+            self._unseen_p.append(probabilities(done.logits[done.rows], self.params))
+        if not self._wants_evaluation(len(done.tokens)):
             return None
         p = torch.cat(self._unseen_p) if self._unseen_p else None
         span = min(self.policy.evaluation_span or len(self.context), len(self.context) - self._evaluated)
@@ -298,6 +283,13 @@ class Decoding(Iterator[Round]):
 
     def _wants_evaluation(self, emitted: int) -> bool:
         return self.policy.wants_evaluation(emitted)
+
+    def _learn(self, done: Verified, divergence: float | None, gamma: np.ndarray | None, seconds: float) -> None:
+        """Tell the policy, and what later queries begin with."""
+        drafted, emitted = len(done.main_path), len(done.tokens)
+        feedback = Feedback(done.arm, drafted, done.accepted, emitted, done.length, divergence, gamma, seconds)
+        self.policy.update(feedback)
+        self._experience.add(feedback, self.policy.last_reward)
 
     def _status(self, round: Round) -> Status:
         if self._stopped:

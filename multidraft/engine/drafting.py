@@ -15,6 +15,7 @@ from drafters.draft import Draft, unite
 from drafters.errors import DraftError
 from drafters.sampling import SamplingParams
 from multidraft.engine.feedback import block_divergence
+from multidraft.engine.verified import Verified
 from multidraft.policies import ALL_DRAFTERS
 
 if TYPE_CHECKING:
@@ -102,8 +103,8 @@ class Drafting:
             with self.benched.by(arm):
                 self.pool.drafters[arm].observe(draft, logits)
 
-    def divergence(self, arm: int, draft: Draft, path: Sequence[int], logits: torch.Tensor | None, asked: int) -> float:
+    def divergence(self, done: Verified) -> float:
         """BD of a drafter's draft; 0 where its probabilities are none."""
-        with self.benched.by(arm):
-            return block_divergence(draft, path, logits, self.params, asked)
+        with self.benched.by(done.arm):
+            return block_divergence(done.draft, done.verdict.path, done.logits, self.params, done.length)
         return 0.0
