@@ -169,7 +169,9 @@ def find_card(name_or_path: str | Path) -> Path:
         raise PoolError(f"the folder {path} holds no card.yaml; {bundled}")
     if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
         raise PoolError(f"there is no pool card {path}; {bundled}")
-    raise PoolError(f"unknown pool {str(name_or_path)!r}; {bundled}; or give the path of a card (a .yaml file)")
+    near = difflib.get_close_matches(str(name_or_path), pool_names(), 1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise PoolError(f"unknown pool {str(name_or_path)!r}; {hint}{bundled}; or give the path of a card (a .yaml file)")
 
 
 def card_file(source: str | Path) -> Path:

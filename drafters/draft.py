@@ -9,6 +9,11 @@ from typing import NamedTuple
 
 import torch
 
+from drafters.errors import DraftError
+
+MOST_NODES = 1024
+"""Of a draft: the target computes scores over the vocabulary for each."""
+
 OWN = "target"
 """The target's name where tokens are counted by who wrote them."""
 
@@ -110,6 +115,21 @@ class Draft:
         while children := self.children(path[-1] if path else -1):
             path.append(children[0])
         return path
+
+
+def checked(draft: object, length: int) -> Draft:
+    """``draft``, if it is one of at most ``length`` tokens in depth: anybody may write a drafter.
+
+    Raises:
+        DraftError: it is not.
+    """
+    if not isinstance(draft, Draft):
+        raise DraftError(f"it proposed {type(draft).__name__!r}, which is no Draft")
+    if len(draft) > MOST_NODES:
+        raise DraftError(f"it proposed a tree of {len(draft):,} tokens; there may be {MOST_NODES:,}")
+    if draft.depth > length:  # it would overrun max_new_tokens or the context window
+        raise DraftError(f"it proposed {draft.depth} tokens, asked for at most {length}")
+    return draft
 
 
 class Union(NamedTuple):

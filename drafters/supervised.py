@@ -21,7 +21,7 @@ from torch import Generator
 
 from drafters.base import Acceptances, Drafter, Evidence, FeatureSource, Lesson
 from drafters.draft import Draft
-from drafters.errors import DrafterError
+from drafters.errors import DrafterError, DraftError
 from drafters.hardware import format_bytes, free_memory
 from drafters.sampling import SamplingParams
 
@@ -35,7 +35,8 @@ WATCHED = 0.05
 
 
 class Supervised(Drafter):
-    """Calls ``inner`` and raises :class:`DrafterError` for whatever goes wrong there, exits too.
+    """Calls ``inner`` and raises :class:`DrafterError` for whatever goes wrong there, exits too, but for a
+    :class:`DraftError` about what it proposed.
 
     What it is handed are copies: neither the context nor the target's scores can be changed, and its randomness is its
     own, so that it can neither foresee nor influence what verification draws. A call that takes longer than
@@ -137,6 +138,8 @@ class Supervised(Drafter):
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
             raise DrafterError(f"{method} {problem}")
         self._thread = None
+        if failed and isinstance(failed[0], DraftError):  # found by what calls its file
+            raise failed[0]
         if failed:
             raise DrafterError(described(failed[0], self._file)) from failed[0]
         return found[0]

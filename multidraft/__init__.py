@@ -18,6 +18,7 @@ from drafters.sampling import SamplingParams
 from multidraft._version import __version__, version
 from multidraft.engine.batch import generate_batch
 from multidraft.engine.decoding import Decoding, generate, stream
+from multidraft.engine.output import Output
 from multidraft.engine.warming import warm_up
 from multidraft.policies import Feedback, Policy, make_policy, policy_names
 from multidraft.replay.regret import acceptance_table
@@ -33,6 +34,7 @@ __all__ = [
     "Draft",
     "Feedback",
     "Generation",
+    "Output",
     "Policy",
     "PolicyError",
     "PoolError",

@@ -31,6 +31,7 @@ class Asked:
         items: their prompts, after ``limit``.
         policies: specs in their canonical spelling, each once.
         limit: most prompts of each suite; ``None`` for all.
+        left_out: the lines of its files that hold no prompt, and why.
         begun: when it began, in UTC.
     """
 
@@ -42,6 +43,7 @@ class Asked:
     seed: int = 0
     repeat: int = 1
     limit: int | None = None
+    left_out: Sequence[str] = ()
 
     @property
     def runs(self) -> int:
@@ -76,6 +78,7 @@ def make_report(pool: Pool, asked: Asked, runs: Sequence[Entry], *, interrupted:
         "settings": asked.settings,
         "runs": {"planned": asked.runs, "done": len(runs)},
         "interrupted": interrupted,
+        "left_out": list(asked.left_out),
         "failures": [{"id": i.id, "policy": policy, "error": error} for (i, policy), error in failures.items()],
         "policies": {spec: _summary([run for run in runs if run.policy == spec], by_task=True) for spec in specs},
         "rows": [{name: value for name, value in row.as_json().items() if name != "output"} for row in rows],

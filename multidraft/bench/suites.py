@@ -71,6 +71,12 @@ class Suite:
     problems: list[LineProblem] = field(default_factory=list)
     more_problems: int = 0
 
+    @property
+    def left_out(self) -> list[str]:
+        """A line for each of :attr:`problems`, and one for the others."""
+        more = [f"{self.more_problems:,} more lines"] if self.more_problems else []
+        return [*map(str, self.problems), *more]
+
 
 def suite_names() -> list[str]:
     """Names of the bundled suites."""

@@ -95,10 +95,9 @@ def run(options: argparse.Namespace) -> int:
     for name, suite in zip(options.suites, suites, strict=True):
         if options.stream and name in suite_names():  # they are sorted by task, as no traffic is
             random.Random(options.seed).shuffle(suite.items)
-    for suite in suites:
-        more = [f"{suite.more_problems:,} more left out"] if suite.more_problems else []
-        for line in [*(f"{problem} (left out)" for problem in suite.problems), *more]:
-            shared.warn(f"{suite.name}: {line}")
+    left_out = [f"{suite.name}: {line}" for suite in suites for line in suite.left_out]
+    for line in left_out:
+        shared.warn(f"{line} (left out)")
     with shared.written_files(options.db, options.out):
         pool = shared.load_pool(options.pool)
         asked = Asked(
@@ -110,6 +109,7 @@ def run(options: argparse.Namespace) -> int:
             seed=options.seed,
             repeat=options.repeat,
             limit=options.limit,
+            left_out=left_out,
         )
         if sizes:
             return _throughput(options, pool, asked, sizes)

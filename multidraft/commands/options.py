@@ -17,7 +17,7 @@ import multidraft as md
 from drafters.progress import Step
 from multidraft.bench.suites import Suite, spread
 from multidraft.engine.arguments import check_seed
-from multidraft.policies import check_specs
+from multidraft.policies import canonical_spec, check_specs
 from multidraft.replay.specs import without_divergence
 from storage.connection import check_writable
 from storage.queries import count
@@ -25,7 +25,7 @@ from storage.queries import count
 if TYPE_CHECKING:
     from drafters.pool import Pool
 
-REPLAY_POLICIES = "ucb,exp3,ucbspec,exp3spec,normal-hedge,rate-hedge"
+REPLAY_POLICIES = "ucb:reward=be,exp3:reward=be,ucbspec,exp3spec,normal-hedge,rate-hedge"
 
 
 def warn(message: str) -> None:
@@ -114,10 +114,14 @@ def add_replay_policies(sub: argparse.ArgumentParser) -> None:
 
 
 def replay_policies(options: argparse.Namespace) -> list[str]:
-    """The policies that ``--policies`` names, in a form that can be replayed."""
-    if specs := [without_divergence(spec) for spec in split_specs(options.policies)]:
-        return specs
-    raise md.UserError("no policy is chosen; choose at least one")
+    """The policies that ``--policies`` names, in a form that can be replayed, each once; a warning says which are
+    replayed as another."""
+    asked = {canonical_spec(spec): without_divergence(spec) for spec in split_specs(options.policies)}
+    if not asked:
+        raise md.UserError("no policy is chosen; choose at least one")
+    if changed := [f"{spec} as {replayed}" for spec, replayed in asked.items() if replayed != spec]:
+        warn(f"only live runs measure block divergence, so played are {', '.join(changed)}")
+    return list(dict.fromkeys(asked.values()))
 
 
 def limited(suite: Suite, limit: int | None) -> Suite:

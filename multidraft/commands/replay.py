@@ -10,7 +10,7 @@ from typing import Any
 from multidraft.bench.action import listed
 from multidraft.bench.table import count, markdown, shown
 from multidraft.commands.history import add_runs, card_of, chosen_runs
-from multidraft.commands.options import add_replay_policies, replay_policies, split_specs, warn
+from multidraft.commands.options import add_replay_policies, replay_policies, warn
 from multidraft.policies import start_of
 from multidraft.replay.outcomes import Outcome
 from multidraft.replay.recorded import is_estimate, of_newest_bench, recorded_texts, route_of, texts_with_costs
@@ -51,9 +51,6 @@ def run(options: argparse.Namespace) -> int:
         }
         for spec, outcome in zip(specs, outcomes, strict=True)
     ]
-    if changed := [spec for spec in specs if spec not in split_specs(options.policies)]:
-        learn = f"{', '.join(changed)} learn{'' if changed[1:] else 's'}"
-        warn(f"recorded texts hold no block divergence, so {learn} from accepted tokens here (reward=be)")
     asking, said = list[str](), ""
     cold = 0 if route else sum(text.run.generation.prior is None for text in runs)
     if cold and (asking := [spec for spec in specs if start_of(spec) in ("router", "traffic")]):

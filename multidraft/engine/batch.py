@@ -14,11 +14,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from drafters.caches import Waiting
-from drafters.errors import PromptError, TextMemoryError, UserError, quoted
+from drafters.errors import PolicyError, PromptError, TextMemoryError, UserError, quoted
 from drafters.models.streams import Stream, Streams
 from drafters.sampling import SamplingParams
 from multidraft.engine.arguments import check_pool
 from multidraft.engine.decoding import Decoding
+from multidraft.engine.output import Output
+from multidraft.policies import Policy
 from storage.records import Generation
 
 if TYPE_CHECKING:
@@ -192,14 +194,19 @@ class Batch:
 def generate_batch(
     pool: Pool,
     prompts: Sequence[str | Sequence[int]],
-    policy: str = "normal-hedge",
-    params: SamplingParams | None = None,
-    seed: int = 0,
+    policy: str | Sequence[str | Policy] = "normal-hedge",
+    params: SamplingParams | Sequence[SamplingParams] | None = None,
+    seed: int | Sequence[int] = 0,
     size: int = 8,
+    output: Output = Output(),  # noqa: B008
 ) -> list[Generation]:
     """Decode several prompts, ``size`` at once; the next one begins when one has ended. Where one fails all end.
 
-    The other arguments and errors are those of :class:`~multidraft.engine.decoding.Decoding`; ``seed`` is that of each.
+    Args:
+        policy, params, seed: of each, or a list with those of every prompt; with a list of seeds the same prompt gives
+            several samples.
+
+    The other arguments and errors are those of :class:`~multidraft.engine.decoding.Decoding`.
 
     Returns:
         A generation for each prompt, in their order.
@@ -211,8 +218,22 @@ def generate_batch(
         raise UserError(
             f"size, the number of prompts decoded at once, must be a whole number from 1 on, got {quoted(size)}"
         )
+    policies = _each("policy", policy, len(prompts))
+    own = [id(player) for player in policies if isinstance(player, Policy)]
+    if len(set(own)) < len(own):
+        raise PolicyError("prompts that are decoded at once cannot share a Policy; give its spec, or one for each")
+    given = zip(prompts, policies, _each("params", params, len(prompts)), _each("seed", seed, len(prompts)))
     with Batch(pool, size) as batch:
-        return batch.run(text_of(Decoding(pool, prompt, policy, params, seed)) for prompt in prompts)
+        return batch.run(text_of(Decoding(pool, *each, output=output)) for each in given)
+
+
+def _each(name: str, value: Any, count: int) -> Sequence[Any]:
+    """``count`` times a value, or as many as there are in a list."""
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        return [value] * count
+    if len(value) != count:
+        raise UserError(f"{name} is a list of {len(value)} for {count} prompts; give one for each, or one for all")
+    return value
 
 
 def text_of(decoding: Decoding) -> Text[Generation]:

@@ -45,7 +45,8 @@ class Decoding(Iterator[Round]):
         policy: a policy spec such as ``"ucb"``, or a :class:`~multidraft.policies.Policy` of one's own. The default
             does not look at the clock, so a seed gives the same run again; ``"rate-hedge"``, which does, is faster.
         params: see :class:`~drafters.sampling.SamplingParams`.
-        seed: seeds the target's and drafters' sampling and the policy.
+        seed: seeds the target's and drafters' sampling, and the policy where that is a spec: a policy of one's own has
+            the seed that it was made with.
         turns: earlier prompts of the conversation with their answers; ``prompt`` must be a text then.
         output: texts that end it, and whether ``logprobs`` are noted.
         learn: whether later queries may profit from this one: drafters and policies keep something of it.
@@ -312,9 +313,10 @@ def stream(
     params: SamplingParams | None = None,
     seed: int = 0,
     turns: Sequence[Turn] = (),
+    output: Output = Output(),  # noqa: B008
 ) -> Decoding:
     """Decode ``prompt``, yielding each :class:`~storage.records.Round` as it happens; see :class:`Decoding`."""
-    return Decoding(pool, prompt, policy, params, seed, turns)
+    return Decoding(pool, prompt, policy, params, seed, turns, output)
 
 
 def generate(
@@ -324,6 +326,7 @@ def generate(
     params: SamplingParams | None = None,
     seed: int = 0,
     turns: Sequence[Turn] = (),
+    output: Output = Output(),  # noqa: B008
 ) -> Generation:
     """Decode ``prompt`` to the end and return the whole :class:`~storage.records.Generation`."""
-    return Decoding(pool, prompt, policy, params, seed, turns).run()
+    return Decoding(pool, prompt, policy, params, seed, turns, output).run()

@@ -11,7 +11,7 @@ import torch
 from torch import Generator
 
 from drafters.benched import Benched
-from drafters.draft import Draft, unite
+from drafters.draft import Draft, checked, unite
 from drafters.errors import DraftError
 from drafters.sampling import SamplingParams
 from multidraft.engine.feedback import block_divergence
@@ -20,9 +20,6 @@ from multidraft.policies import ALL_DRAFTERS
 
 if TYPE_CHECKING:
     from drafters.pool import Pool
-
-MOST_NODES = 1024
-"""Of a draft: the target computes scores over the vocabulary for each."""
 
 
 class Drafting:
@@ -68,18 +65,12 @@ class Drafting:
         if arm not in self.benched:
             with self.benched.by(arm):
                 drafter = self.pool.drafters[arm]
-                draft = drafter.propose(context, length, params, self._generator, with_q=with_q)
-                self._check(draft, length)
+                draft = checked(drafter.propose(context, length, params, self._generator, with_q=with_q), length)
+                self._check_ids(draft)
                 return draft
         return Draft.empty()
 
-    def _check(self, draft: Draft, length: int) -> None:
-        if not isinstance(draft, Draft):
-            raise DraftError(f"it proposed {type(draft).__name__!r}, which is no Draft")
-        if len(draft) > MOST_NODES:
-            raise DraftError(f"it proposed a tree of {len(draft):,} tokens; there may be {MOST_NODES:,}")
-        if draft.depth > length:  # it would overrun max_new_tokens or the context window
-            raise DraftError(f"it proposed {draft.depth} tokens, asked for at most {length}")
+    def _check_ids(self, draft: Draft) -> None:
         ids = [index(token) for token in draft.tokens]
         if ids and not 0 <= min(ids) <= max(ids) < self.pool.target.vocab_size:
             outside = next(token for token in ids if not 0 <= token < self.pool.target.vocab_size)

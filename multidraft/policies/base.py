@@ -64,7 +64,7 @@ class Feedback:
     """What one round showed.
 
     Attributes:
-        arm: the arm played (``NO_DRAFTER`` for none).
+        arm: the arm played; ``NO_DRAFTER`` for none, also where nothing of its draft could be verified.
         drafted: length of the draft, along its main path where it is a tree.
         accepted: accepted tokens A.
         emitted: emitted tokens, A + 1 unless the output ended inside the accepted path.

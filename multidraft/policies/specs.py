@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
@@ -21,14 +21,23 @@ def settings_of(kind: type[Policy]) -> dict[str, Setting]:
 
 
 def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
-    """Split ``name:key=value,…`` into name and settings; a lone value (``fixed:math``) is the key ``""``."""
+    """Split ``name:key=value,…`` into name and settings; a lone value (``fixed:math``) is the key ``""``.
+
+    Raises:
+        PolicyError: no text, or a setting that is given twice.
+    """
     if not isinstance(spec, str):
         raise PolicyError(f"a policy spec must be a text, got {quoted(spec)}")
     name, _, rest = spec.strip().partition(":")
     settings: dict[str, str] = {}
     for part in filter(None, (p.strip() for p in rest.split(","))):
-        key, equals, value = part.partition("=")
-        settings[key.strip() if equals else ""] = value.strip() if equals else key.strip()
+        key, value = map(str.strip, part.split("=", 1)) if "=" in part else ("", part)
+        if key in settings:
+            what = key or "its value"
+            raise PolicyError(
+                f"policy {name.strip()!r:.60}: {what} is given twice, {settings[key]!r:.60} and {value!r:.60}"
+            )
+        settings[key] = value
     return name.strip().lower(), settings
 
 
@@ -36,7 +45,8 @@ def read_spec(spec: str) -> tuple[type[Policy], dict[str, Any]]:
     """The policy that a spec names, and the settings it gives, as texts where one that must be given is missing.
 
     Raises:
-        PolicyError: unknown policy, unknown setting, or a value out of bounds; the message lists what is valid.
+        PolicyError: unknown policy, unknown setting, one that is given twice, or a value out of bounds; the message
+            lists what is valid.
     """
     name, texts = parse_spec(spec)
     if name not in POLICIES:
@@ -48,7 +58,10 @@ def read_spec(spec: str) -> tuple[type[Policy], dict[str, Any]]:
     known = settings_of(kind)
     values: dict[str, Any] = {}
     for key, text in texts.items():
-        values[key or next(iter(known), text)] = text  # the lone value of `fixed:math` is the first setting
+        setting = key or next(iter(known), text)  # the lone value of `fixed:math` is the first setting
+        if setting in values:
+            raise PolicyError(f"policy {name!r}: {setting} is given twice, {values[setting]!r:.60} and {text!r:.60}")
+        values[setting] = text
     try:
         settings = kind.Settings(**values)
     except ValidationError as error:
@@ -121,7 +134,10 @@ def canonical_spec(spec: str) -> str:
     Raises:
         PolicyError: as :func:`read_spec`.
     """
-    kind, values = read_spec(spec)
+    return _spelled(*read_spec(spec))
+
+
+def _spelled(kind: type[Policy], values: Mapping[str, Any]) -> str:
     known = settings_of(kind)
     first = next(iter(known.values()), None)
     parts = [
@@ -151,9 +167,13 @@ def start_of(spec: str) -> str:
 
 def with_start(spec: str, start: str) -> str:
     """``spec`` in its canonical spelling, with another start if the policy takes one."""
-    if "start" in settings_of(read_spec(spec)[0]):
-        spec = f"{spec}{',' if ':' in spec else ':'}start={start}"
-    return canonical_spec(spec)
+    return with_setting(spec, "start", start)
+
+
+def with_setting(spec: str, name: str, value: Any) -> str:
+    """``spec`` in its canonical spelling, with another value of a setting, if the policy has it."""
+    kind, values = read_spec(spec)
+    return _spelled(kind, {**values, name: value} if name in settings_of(kind) else values)
 
 
 def _text(value: str | int | float) -> str:

@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from drafters.pool import Pool
 
 
-def acceptance_table(pool: Pool, prompt_ids: Sequence[int], output_ids: Sequence[int], draft_length: int) -> np.ndarray:
+def acceptance_table(
+    pool: Pool,
+    prompt_ids: Sequence[int],
+    output_ids: Sequence[int],
+    draft_length: int,
+    without: Collection[str] = (),
+) -> np.ndarray:
     """``A[i, s]``: how many tokens of drafter ``i``'s greedy draft begun at output position ``s`` would be accepted.
 
     Needs no target call: a greedy target's text is the same whoever drafts it. With the size of each draft, from which
@@ -28,6 +34,7 @@ def acceptance_table(pool: Pool, prompt_ids: Sequence[int], output_ids: Sequence
     Args:
         prompt_ids, output_ids: the recorded generation.
         draft_length: drafts hold at most so many tokens.
+        without: drafters whose rows are 0, such as those that failed in the run (``generation.benched``).
 
     Returns:
         int64 ``(drafters, output positions)``, entries in ``0 … draft_length``.
@@ -35,6 +42,7 @@ def acceptance_table(pool: Pool, prompt_ids: Sequence[int], output_ids: Sequence
     Raises:
         PromptError: a text in place of token ids, an empty prompt, or ids that the target does not have.
         ValueError: a draft length out of range.
+        Exception: what a drafter raised, with its name in a note.
     """
     check_pool(pool)
     if isinstance(prompt_ids, str) or isinstance(output_ids, str):
@@ -42,7 +50,7 @@ def acceptance_table(pool: Pool, prompt_ids: Sequence[int], output_ids: Sequence
     check_ids(pool, prompt_ids)
     check_ids(pool, [*prompt_ids, *output_ids])
     SamplingParams(draft_length=draft_length)  # refuses one that no run can have
-    return pool.acceptances([*prompt_ids, *output_ids], len(prompt_ids), draft_length).accepted
+    return pool.acceptances([*prompt_ids, *output_ids], len(prompt_ids), draft_length, without=without).accepted
 
 
 class FixedRound(NamedTuple):

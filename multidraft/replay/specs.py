@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from drafters.errors import PolicyError
 from multidraft.policies import canonical_spec, make_policy
-from multidraft.policies.specs import read_spec, stand_ins
+from multidraft.policies.specs import read_spec, settings_of, stand_ins, with_setting
 
 
 def without_divergence(spec: str) -> str:
@@ -12,12 +12,14 @@ def without_divergence(spec: str) -> str:
     do not hold.
 
     Raises:
-        PolicyError: no pool can play it.
+        PolicyError: no pool can play it, or it can learn from nothing else.
     """
     kind, values = read_spec(spec)
-    if kind.name != "fixed" and make_policy(spec, stand_ins(values)).uses_block_divergence:
-        spec = f"{spec}{',' if ':' in spec else ':'}reward=be"
-    return canonical_spec(spec)
+    if kind.name == "fixed" or not make_policy(spec, stand_ins(values)).uses_block_divergence:
+        return canonical_spec(spec)
+    if "reward" not in settings_of(kind):
+        raise PolicyError(f"policy {kind.name!r} learns from block divergence, which recorded texts do not hold")
+    return with_setting(spec, "reward", "be")
 
 
 def replayed_as(spec: str) -> str:

@@ -35,7 +35,8 @@ class Speculate:
     """A ``custom_generate``: ``model.generate(**inputs, custom_generate=Speculate("my-pool.yaml"))``.
 
     Greedy output is the model's own, and sampled output is distributed as the model's. Settings of ``generate`` are
-    respected: processors of logits, stopping criteria, sampling, ``set_seed``. The library hands no ``streamer`` to
+    respected: processors of logits, stopping criteria, sampling, ``set_seed`` (which repeats a sampled text under
+    policies that do not look at the clock, as the default does). The library hands no ``streamer`` to
     callables: name it ``stream_to`` in the call of ``generate``.
 
     Args:

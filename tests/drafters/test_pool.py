@@ -127,6 +127,8 @@ def test_a_card_may_say_that_there_are_no_conversations(pool_folder):
 
 
 def test_an_unknown_pool():
+    with pytest.raises(PoolError, match=r"unknown pool 'pokcet'; did you mean pocket\? bundled pools: "):
+        load_pool("pokcet")
     with pytest.raises(PoolError, match=r"unknown pool 'nowhere'; bundled pools: .*path of a card"):
         load_pool("nowhere")
 

@@ -6,13 +6,14 @@ import pytest
 import torch
 
 from drafters.draft import Draft
-from drafters.errors import ContextWindowError, PolicyError, TextMemoryError
+from drafters.errors import ContextWindowError, PolicyError, TextMemoryError, UserError
 from drafters.models.onnx_model import OnnxModel
 from drafters.pool import load_pool
 from drafters.sampling import SamplingParams
 from multidraft.engine.batch import Batch, Text, generate_batch, text_of
-from multidraft.engine.decoding import Decoding, generate
-from multidraft.policies import POLICIES
+from multidraft.engine.decoding import Decoding, generate, stream
+from multidraft.engine.output import Output
+from multidraft.policies import POLICIES, make_policy
 from tests import kinds, tiny
 
 PARAMS = SamplingParams(max_new_tokens=14, draft_length=4)
@@ -74,6 +75,30 @@ def test_sampled_texts_are_those_of_their_seed(pool):
     params = SamplingParams(max_new_tokens=14, draft_length=4, temperature=0.9, top_p=0.95)
     alone = [generate(pool, prompt, "ucb", params, seed=7).token_ids for prompt in PROMPTS]
     assert [g.token_ids for g in generate_batch(pool, PROMPTS, "ucb", params, seed=7, size=5)] == alone
+
+
+def test_each_prompt_may_have_its_own_policy_settings_and_seed(pool):
+    params = [SamplingParams(n, draft_length=3, temperature=0.9) for n in (9, 6, 14)]
+    cases = list(zip([PROMPTS[0]] * 3, ["ucb", make_policy("fixed:far", pool.drafter_names), "ucb"], params, [1, 2, 3]))
+    alone = [generate(pool, prompt, *others).token_ids for prompt, *others in cases]
+    found = [g.token_ids for g in generate_batch(pool, *map(list, zip(*cases)), size=2)]
+    assert found == alone and found[0] != found[2][:9]  # of one prompt, by seeds
+
+
+def test_prompts_of_a_batch_do_not_share_a_policy(pool):
+    with pytest.raises(PolicyError, match="cannot share a Policy; give its spec, or one for each"):
+        generate_batch(pool, PROMPTS[:2], make_policy("ucb", pool.drafter_names))
+    with pytest.raises(UserError, match="seed is a list of 3 for 2 prompts; give one for each, or one for all"):
+        generate_batch(pool, PROMPTS[:2], seed=[1, 2, 3])
+
+
+def test_stop_texts_hold_for_batches_and_streams(pool):
+    whole = generate(pool, PROMPTS[0], "ucb", PARAMS)
+    output = Output(stop=(whole.rounds[1].text,))
+    cut = generate(pool, PROMPTS[0], "ucb", PARAMS, output=output)
+    assert cut.status == "stopped" and len(cut.token_ids) < len(whole.token_ids)
+    assert generate_batch(pool, [PROMPTS[0]], "ucb", PARAMS, output=output)[0].token_ids == cut.token_ids
+    assert [t for r in stream(pool, PROMPTS[0], "ucb", PARAMS, output=output) for t in r.tokens] == cut.token_ids
 
 
 def test_texts_join_and_leave_and_each_has_its_own_policy_and_length(pool):

@@ -1,6 +1,7 @@
 """Drafters that fail are left out for the query, with a note, and the output is the target's all the same."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,11 +10,13 @@ import torch
 from drafters.draft import Draft
 from drafters.errors import TargetError
 from drafters.pool import Pool
+from drafters.proposing import PointMassDrafter
 from drafters.sampling import SamplingParams
+from drafters.supervised import Supervised
 from multidraft.bench.measure import Measurement, Request
 from multidraft.engine.batch import generate_batch
 from multidraft.engine.decoding import Decoding, generate
-from multidraft.replay.regret import regret_of
+from multidraft.replay.regret import acceptance_table, regret_of
 from multidraft.replay.walk import replay
 from storage.run import Run
 from tests import tiny
@@ -79,6 +82,39 @@ def test_what_cannot_be_verified_is_refused(pool, draft, said):
 def test_so_is_what_would_be_a_part_of_a_union(pool, tokens, said):
     out = generate(beside(pool, lambda context, length: Draft.chain(tokens)), PROMPT, "draft-all", GREEDY)
     assert out.status == "completed" and said in out.benched["bad"]
+
+
+@pytest.mark.parametrize(
+    ("draft", "said"), [([3], "it proposed 'list', which is no Draft"), (Draft.chain([3] * 9), "it proposed 9 tokens")]
+)
+def test_so_is_what_is_only_evaluated(pool, draft, said):
+    """Under a policy that plays another drafter first; a drafter of one's own is told about in the same words."""
+
+    class Bad(PointMassDrafter):
+        name = "bad"
+
+        def draft(self, context, length):
+            return draft
+
+    for bad in (Bad(), Supervised(Bad(), "bad", Path(__file__), 30.0)):
+        mixed = Pool(pool.target, [pool.drafters[near(pool)], bad], pool.tokenizer, pool.card)
+        out = generate(mixed, PROMPT, "normal-hedge:every=1", GREEDY)
+        assert out.benched["bad"].startswith(said) and out.status == "completed"
+        assert not any(r.drafted for r in out.rounds if r.drafter == "bad")
+
+
+def test_its_row_of_an_acceptance_table_can_be_left_out(pool):
+    mixed = beside(pool, lambda context, length: 1 / 0)
+    prompt, out = pool.encode("abc"), generate(mixed, "abc", "ucb", GREEDY)
+    with pytest.raises(NotImplementedError) as raised:
+        acceptance_table(mixed, prompt, out.token_ids, 4)
+    assert raised.value.__notes__ == ["drafter bad"]
+    table = acceptance_table(mixed, prompt, out.token_ids, 4, without=out.benched)
+    assert not table[0].any() and (table[1] == acceptance_table(pool, prompt, out.token_ids, 4)[near(pool)]).all()
+
+
+def near(pool):
+    return pool.drafter_names.index("near")
 
 
 def test_probabilities_that_only_the_policy_sees(pool):

@@ -64,6 +64,8 @@ def test_strange_prompts_run(pool, prompt):
         ([2, tiny.VOCAB], f"token id {tiny.VOCAB} is not one of the target's: 0 to {tiny.VOCAB - 1}"),
         ([2, -1], "token id -1"),
         ([1.5], "a text or a list of token ids, got list"),
+        ([True, 3], "a text or a list of token ids, got list"),
+        (b"abc", "a text or a list of token ids, got bytes"),
         (None, "a text or a list of token ids, got NoneType"),
     ],
 )

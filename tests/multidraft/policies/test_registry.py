@@ -146,6 +146,19 @@ def test_a_spec_has_one_spelling(typed, spelling):
         assert canonical_spec(typed) == spelling == canonical_spec(spelling)
 
 
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("ucb:beta=0.1,beta=0.2", "beta is given twice, '0.1' and '0.2'"),
+        ("fixed:math,code", "its value is given twice, 'math' and 'code'"),
+        ("fixed:math,drafter=code", "drafter is given twice, 'math' and 'code'"),
+    ],
+)
+def test_no_setting_is_given_twice(spec, said):
+    with pytest.raises(PolicyError, match=said):
+        make_policy(spec, ["math", "code"])
+
+
 def test_settings_of_policies_by_others_keep_their_names(monkeypatch):
     class Pair(Policy):
         class Settings(PolicySettings):
