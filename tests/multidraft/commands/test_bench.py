@@ -48,6 +48,15 @@ def test_bench_writes_report_and_history(pool_card, suite, tmp_path, capsys):
     assert {(run.origin.source, run.origin.suite, run.origin.task) for run in runs} == {("bench", "suite", "letters")}
 
 
+def test_lines_that_hold_no_prompt_are_told_in_the_report_too(pool_card, tmp_path, capsys):
+    suite, report = tmp_path / "mine.jsonl", tmp_path / "report.json"
+    suite.write_text('{"prompt": "a b"}\n{"prompt": 3}\n')
+    arguments = ["bench", str(suite), "--pool", str(pool_card), "--policies", "fixed:near", "--max-new-tokens", "8"]
+    assert main([*arguments, "--out", str(report)]) == 0
+    (line,) = json.loads(report.read_text())["left_out"]
+    assert line.startswith("mine: line 2: ") and f"multidraft: {line} (left out)\n" in capsys.readouterr().err
+
+
 def test_a_suite_as_traffic(pool_card, suite, tmp_path, capsys):
     db, spec = tmp_path / "runs.db", "ucb:reward=be"
     arguments = ["bench", str(suite), "--pool", str(pool_card), "--policies", spec, "--start", "both", "--stream"]
