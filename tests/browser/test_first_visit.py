@@ -49,6 +49,8 @@ def test_who_wants_no_motion_sees_the_end_of_the_recording(chromium: Browser, ad
         page.locator("#recorded .md-step-open").last.click()
         page.wait_for_timeout(700)
         expect(page.locator(".md-step-say")).to_contain_text("Step, or play")
+        guess = page.locator(".md-step-guess").first
+        assert guess.evaluate("guess => getComputedStyle(guess).transitionProperty") == "none"
 
 
 def test_a_round_of_the_recording_step_by_step(page: Page) -> None:

@@ -31,6 +31,7 @@ function makeStepper() {
   const button = (name) => find(`[data-do=${name}]`);
   let rounds = [], index = 0, phases = [], at = 0, timer = null;
   let plays = !matchMedia("(prefers-reduced-motion: reduce)").matches; // as long as nobody goes step by step
+  dialog.classList.toggle("md-still", !plays); // Gradio lets no @media rule reach a dialog
 
   // What happens in a round, in its order, with what is said of it.
   function phasesOf({ drafter, guesses, accepted, choices, own, together }) {
