@@ -57,13 +57,6 @@ element.addEventListener('click', (event) => {
 });
 """
 
-_RUN_MORE = """
-element.addEventListener('click', (event) => {
-  const more = event.target.closest('[data-policies]');
-  if (more) trigger('click', { ...more.dataset });
-});
-"""
-
 _RUN = "() => { document.querySelector('#batch-run').click(); document.querySelector('#takes').scrollIntoView(); }"
 
 _SHOW_PROMPT = "() => document.querySelector('#prompt-detail').scrollIntoView({behavior: 'smooth', block: 'nearest'})"
@@ -139,7 +132,7 @@ class Batch:
         self.status = gr.HTML(_IDLE, js_on_load=None, elem_id="batch-status")
         self.rows = gr.HTML(view.rows_start(), js_on_load=_OPEN_PROMPT, apply_default_css=False, elem_id="rows")
         self.detail = gr.HTML("", js_on_load=None, apply_default_css=False, elem_id="prompt-detail")
-        self.verdict = gr.HTML("", js_on_load=_RUN_MORE, elem_id="batch-verdict")
+        self.verdict = gr.HTML("", js_on_load="tell('policies', element, trigger)", elem_id="batch-verdict")
         self.summary = gr.HTML("", js_on_load=None, elem_id="summary")
         with gr.Row(elem_classes="md-columns"):
             self.charts = [plot(id, visible=False) for id in CHARTS]
