@@ -21,10 +21,10 @@ class Laps:
 
     def end(self, phase: str) -> None:
         """What passed since the last call, or the beginning, was of this phase."""
-        now = self._now()
-        for spent, begun, ended in zip((self.seconds, self.own), self._last, now, strict=True):
-            spent[phase] += ended - begun
-        self._last = now
+        seconds, own = self._now()
+        self.seconds[phase] += seconds - self._last[0]
+        self.own[phase] += own - self._last[1]
+        self._last = seconds, own
 
     def record(self) -> dict[str, Any]:
         """The fields ``draft_seconds`` and so on of a :class:`~storage.records.Round`."""

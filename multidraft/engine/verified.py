@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -15,7 +14,7 @@ from drafters.sampling import choices
 from multidraft.engine.verify import Verdict
 
 
-@dataclass(frozen=True)
+@dataclass
 class Verified:
     """A draft and what it has brought.
 
@@ -27,6 +26,8 @@ class Verified:
         logits: of the target ``(n + 1, V)``; ``None`` where they are unknown.
         tokens: the emitted tokens.
         own: the last of them, where it is the target's own.
+        rows: of the logits, one for each emitted token.
+        main_path: the nodes of the draft's main path.
     """
 
     arm: int
@@ -38,20 +39,14 @@ class Verified:
     tokens: list[int]
     own: int | None
 
+    def __post_init__(self) -> None:
+        self.rows = [0, *(node + 1 for node in self.verdict.path)][: len(self.tokens)]
+        self.main_path = self.draft.main_path(self.verdict.path)
+
     @property
     def accepted(self) -> int:
         """How many of the emitted tokens were drafted."""
         return len(self.tokens) - (self.own is not None)
-
-    @cached_property
-    def rows(self) -> list[int]:
-        """Of the logits, one for each emitted token."""
-        return [0, *(node + 1 for node in self.verdict.path)][: len(self.tokens)]
-
-    @cached_property
-    def main_path(self) -> list[int]:
-        """The nodes of the draft's main path."""
-        return self.draft.main_path(self.verdict.path)
 
     def record(self, texts: Mapping[int, str]) -> dict[str, Any]:
         """What a :class:`~storage.records.Round` has of it, enough to be shown step by step; ``texts`` has those of all
