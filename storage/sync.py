@@ -66,7 +66,7 @@ class Folder:
         return f"{status.st_mtime_ns} {status.st_size}"
 
     def fetch(self, version: str, folder: Path) -> Path | None:
-        """The file of that version, copied to ``folder``; ``None`` where there was none."""
+        """The file as it is by now, copied to ``folder``: a folder keeps one version."""
         return shutil.copyfile(self._file, folder / FILE)
 
     def put(self, file: Path, over: str | None) -> str | None:

@@ -46,7 +46,7 @@ def tables(advice: Advice) -> list[Table]:
         drafters = [
             (
                 share.drafter,
-                f"{percent(share.share)}",
+                percent(share.share),
                 times(share.without),
                 format_bytes(share.memory) if share.memory else NOTHING,
                 FATES[advice.fate(share)],
@@ -73,7 +73,7 @@ def _policy(advice: Advice, option: Option) -> tuple[str, ...]:
         f"`{option.spec}`{' ≈' if option.estimate else ''}{star}",
         str(option.length),
         f"{option.mean_accepted_tokens:.2f}",
-        f"{percent(option.calls_saved)}",
+        percent(option.calls_saved),
         times(option.times_as_fast(advice.plain, "decode")),
         times(option.times_as_fast(advice.plain)),
         NOTHING if first else times(advice.best.times_as_fast(option)),
