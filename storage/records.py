@@ -64,7 +64,7 @@ class Round:
         block_divergence: BD (MetaSD Eq. 4) in [0, 1]; ``None`` unless the policy asked for it.
         probabilities: the policy's probabilities over the arms *before* this round; ``None`` where it has none.
         draft_seconds: drafting, including the catch-up of a drafter that has not seen the latest tokens.
-        verify_seconds: the target's forward and the acceptance.
+        verify_seconds: the target's forward, the acceptance, and the text and record of what was emitted.
         policy_seconds: choosing and learning.
         evaluate_seconds: full-information evaluation of all drafters, where this round did it.
         evaluated: tokens that a drafter read in that evaluation, on average; 0 where none took place.

@@ -177,6 +177,7 @@ class Decoding(Iterator[Round]):
         laps.end("draft")
         done = self._verified(arm, length, draft)
         self._emit(done)
+        pieces, record = text.add(done.tokens), done.record(self.pool.token_texts)
         laps.end("verify")
         self._notes.add(done.logits, done.rows)
         divergence = drafting.divergence(done) if policy.uses_block_divergence and done.length else None
@@ -192,7 +193,6 @@ class Decoding(Iterator[Round]):
         if room > 1:
             self._learn(done, divergence, gamma, laps.seconds["draft"] + laps.seconds["verify"])
         laps.end("policy")
-        pieces = text.add(done.tokens)
         return Round(
             index=len(self.generation.rounds),
             arm=done.arm if done.length else None,
@@ -203,7 +203,7 @@ class Decoding(Iterator[Round]):
             block_divergence=divergence,
             probabilities=None if chances is None else tuple(chances),
             evaluated=0.0 if gamma is None else unread,
-            **done.record(self.pool.token_texts),
+            **record,
             **laps.record(),
         )
 

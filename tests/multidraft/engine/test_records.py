@@ -1,12 +1,15 @@
 """Honest records of how an output came about."""
 
 import math
+import time
 
 import pytest
 import torch
 
 from drafters.draft import Draft
+from drafters.text import TextStream
 from multidraft.engine.decoding import Decoding, generate
+from multidraft.engine.verified import Verified
 from tests import tiny
 from tests.engine_cases import GREEDY, POLICIES, SAMPLED, with_drafter
 
@@ -147,3 +150,10 @@ def test_gradients_are_never_recorded(pool):
     pool.target.prefill([1, 2])
     assert not pool.target.score(Draft.empty()).requires_grad
     assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize("method", [(TextStream, "add"), (Verified, "record")], ids=["text", "record"])
+def test_the_time_of_a_round_is_that_of_its_text_and_record_too(pool, monkeypatch, method):
+    call = getattr(*method)
+    monkeypatch.setattr(*method, lambda *arguments: (time.sleep(0.01), call(*arguments))[1])
+    assert all(r.verify_seconds >= 0.01 for r in generate(pool, "abcd", "ucb", SAMPLED).rounds)
