@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -117,8 +118,9 @@ class Draft:
         return path
 
 
-def checked(draft: object, length: int) -> Draft:
-    """``draft``, if it is one of at most ``length`` tokens in depth: anybody may write a drafter.
+def checked(draft: object, length: int, vocab_size: int | None = None) -> Draft:
+    """``draft``, if it is one of at most ``length`` tokens in depth, from a vocabulary of that size where it is known:
+    anybody may write a drafter.
 
     Raises:
         DraftError: it is not.
@@ -129,6 +131,10 @@ def checked(draft: object, length: int) -> Draft:
         raise DraftError(f"it proposed a tree of {len(draft):,} tokens; there may be {MOST_NODES:,}")
     if draft.depth > length:  # it would overrun max_new_tokens or the context window
         raise DraftError(f"it proposed {draft.depth} tokens, asked for at most {length}")
+    if vocab_size is not None:
+        for token in map(operator.index, draft.tokens):
+            if not 0 <= token < vocab_size:
+                raise DraftError(f"it proposed the token {token}, which the target does not have")
     return draft
 
 

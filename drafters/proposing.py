@@ -11,7 +11,7 @@ import numpy as np
 from torch import Generator
 
 from drafters.base import Acceptances, Drafter, Evidence, FeatureSource
-from drafters.draft import Draft, checked
+from drafters.draft import Draft
 from drafters.sampling import SamplingParams
 from drafters.tree import acceptances_of, gamma_of_drafts
 
@@ -25,7 +25,7 @@ class ProposingDrafter(Drafter):
         By default the drafter proposes at each; override it where that can be had for less.
         """
         params, generator = SamplingParams(), Generator()  # deterministic drafts draw nothing
-        return (checked(self.propose(context[:begin], length, params, generator), length) for begin in begins)
+        return (self.propose(context[:begin], length, params, generator) for begin in begins)
 
     def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances:
         return acceptances_of(self.drafts(context, range(start, len(context)), length), context, start, length)

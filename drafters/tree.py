@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from drafters.base import Acceptances, Evidence
-from drafters.draft import Draft
+from drafters.draft import Draft, checked
 
 State = TypeVar("State")
 Continuations = Callable[[State], Sequence[tuple[int, float, State]]]
@@ -62,7 +62,7 @@ def acceptances_of(drafts: Iterable[Draft], context: Sequence[int], start: int, 
     """How far the text follows each of the drafts begun at ``start, start + 1, …``, of up to ``length`` tokens."""
     found = [
         (accepted_tokens(draft, context[position : position + length]), draft.depth, len(draft))
-        for position, draft in enumerate(drafts, start)
+        for position, draft in enumerate((checked(draft, length) for draft in drafts), start)
     ]
     return Acceptances(*np.array(found, dtype=np.int64).reshape(-1, 3).T)
 
@@ -76,9 +76,10 @@ def gamma_of_drafts(drafts: Sequence[Draft], evidence: Evidence) -> np.ndarray:
     """
     context, length = evidence.context, evidence.params.draft_length
     gamma = np.zeros((len(evidence), length))
+    vocab_size = None if evidence.p is None else evidence.p.shape[1]
     first = len(context) - len(drafts) - evidence.start
     found: list[tuple[int, int, int]] = []
-    for begin, draft in enumerate(drafts, start=first):
+    for begin, draft in enumerate((checked(draft, length, vocab_size) for draft in drafts), start=first):
         node = -1
         for depth, token in enumerate(context[evidence.start + begin :][:length]):
             children = {draft.tokens[child]: child for child in draft.children(node)}

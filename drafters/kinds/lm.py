@@ -277,7 +277,8 @@ class LMEntry(ModelEntry):
                 continue
             models[entry.name] = model  # what is to be known of it is looked up before any are stacked
             known[entry.name] = digest_of(model.state_dict()), outputs_of(model), entry._stored_bytes(model, int8)
-            quantised += [entry.name] * int8
+            if int8:
+                quantised.append(entry.name)
         windows = {entry.name: entry._window for entry in entries if entry._window}
         confidences = {entry.name: entry.confidence for entry in entries}
         for drafter in make_lm_drafters(models, context.target.vocab_size, windows, confidences, quantised):

@@ -183,8 +183,11 @@ def _keys(text: np.ndarray, length: int, vocab_size: int) -> np.ndarray:
 
 def _merged(known: tuple[np.ndarray, np.ndarray], more: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Counts ``known`` (keys and counts) and those of the n-grams ``more`` together, in ascending order."""
-    every = np.concatenate((known[0], *more))
-    keys, places = np.unique(every, return_inverse=True)
-    counts = np.zeros(len(keys), np.int64)
-    np.add.at(counts, places, np.append(known[1], np.ones(len(every) - len(known[0]), np.int64)))
-    return keys, counts
+    if not more:
+        return known
+    fresh, times = np.unique(np.concatenate(more), return_counts=True)
+    keys, counts = np.concatenate((known[0], fresh)), np.concatenate((known[1], times.astype(np.int64)))
+    order = np.argsort(keys, kind="stable")
+    keys, counts = keys[order], counts[order]
+    starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1]))[: len(keys)])
+    return keys[starts], np.add.reduceat(counts, starts) if len(starts) else counts

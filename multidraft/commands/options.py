@@ -120,7 +120,7 @@ def replay_policies(options: argparse.Namespace) -> list[str]:
     if not asked:
         raise md.UserError("no policy is chosen; choose at least one")
     if changed := [f"{spec} as {replayed}" for spec, replayed in asked.items() if replayed != spec]:
-        warn(f"only live runs measure block divergence, so played are {', '.join(changed)}")
+        warn(f"replays know no block divergence; replayed with another reward: {', '.join(changed)}")
     return list(dict.fromkeys(asked.values()))
 
 

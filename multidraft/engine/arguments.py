@@ -68,7 +68,7 @@ def read_prompt(pool: Pool, prompt: str | Sequence[int], turns: Sequence[Turn]) 
     if turns:
         raise PromptError("earlier turns need a prompt that is a text, not token ids")
     if not isinstance(prompt, Sequence) or isinstance(prompt, bytes) or not all(type(token) is int for token in prompt):
-        several = isinstance(prompt, Sequence) and all(isinstance(one, Sequence) for one in prompt)
+        several = isinstance(prompt, list | tuple) and all(isinstance(one, Sequence) for one in prompt)
         hint = "; generate_batch decodes several prompts" if several else ""
         raise PromptError(f"the prompt must be a text or a list of token ids, got {type(prompt).__name__}{hint}")
     ids = [int(token) for token in prompt]

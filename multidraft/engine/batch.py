@@ -218,9 +218,10 @@ def generate_batch(
         raise UserError(
             f"size, the number of prompts decoded at once, must be a whole number from 1 on, got {quoted(size)}"
         )
+    prompts = list(prompts)
     policies = _each("policy", policy, len(prompts))
     own = [id(player) for player in policies if isinstance(player, Policy)]
-    if len(set(own)) < len(own):
+    if size > 1 and len(set(own)) < len(own):
         raise PolicyError("prompts that are decoded at once cannot share a Policy; give its spec, or one for each")
     given = zip(prompts, policies, _each("params", params, len(prompts)), _each("seed", seed, len(prompts)))
     with Batch(pool, size) as batch:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from operator import index
 from typing import TYPE_CHECKING
 
 import torch
@@ -12,7 +11,6 @@ from torch import Generator
 
 from drafters.benched import Benched
 from drafters.draft import Draft, checked, unite
-from drafters.errors import DraftError
 from drafters.sampling import SamplingParams
 from multidraft.engine.feedback import block_divergence
 from multidraft.engine.verified import Verified
@@ -65,16 +63,9 @@ class Drafting:
         if arm not in self.benched:
             with self.benched.by(arm):
                 drafter = self.pool.drafters[arm]
-                draft = checked(drafter.propose(context, length, params, self._generator, with_q=with_q), length)
-                self._check_ids(draft)
-                return draft
+                draft = drafter.propose(context, length, params, self._generator, with_q=with_q)
+                return checked(draft, length, self.pool.target.vocab_size)
         return Draft.empty()
-
-    def _check_ids(self, draft: Draft) -> None:
-        ids = [index(token) for token in draft.tokens]
-        if ids and not 0 <= min(ids) <= max(ids) < self.pool.target.vocab_size:
-            outside = next(token for token in ids if not 0 <= token < self.pool.target.vocab_size)
-            raise DraftError(f"it proposed the token {outside}, which the target does not have")
 
     def author(self, path: Sequence[int]) -> int:
         """The drafter to which an accepted path of a union is credited: :meth:`~drafters.draft.Union.author`."""

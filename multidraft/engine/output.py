@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from drafters.errors import UserError
+from drafters.errors import UserError, quoted
 from drafters.text import TextStream
 from multidraft.engine.lossless import teacher_forced
 
@@ -33,8 +33,12 @@ class Output:
     logprobs: int | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.stop, str) or not all(isinstance(text, str) for text in self.stop):
+            raise UserError(f"stop must be a tuple of texts, such as ('\\n\\n',), got {quoted(self.stop)}")
         if not all(self.stop):
             raise UserError("a stop text is empty; leave it out")
+        if self.logprobs is not None and (type(self.logprobs) is not int or self.logprobs < 0):
+            raise UserError(f"logprobs must be a whole number from 0 on, or None, got {quoted(self.logprobs)}")
 
 
 @dataclass(frozen=True)

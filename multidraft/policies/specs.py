@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
@@ -23,21 +23,20 @@ def settings_of(kind: type[Policy]) -> dict[str, Setting]:
 def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
     """Split ``name:key=value,…`` into name and settings; a lone value (``fixed:math``) is the key ``""``.
 
-    Raises:
-        PolicyError: no text, or a setting that is given twice.
+    Any text can be split, such as the name of a policy that nobody here knows: of equal keys the last one counts.
     """
+    name, settings = _parts(spec)
+    return name, dict(settings)
+
+
+def _parts(spec: str) -> tuple[str, list[tuple[str, str]]]:
     if not isinstance(spec, str):
         raise PolicyError(f"a policy spec must be a text, got {quoted(spec)}")
     name, _, rest = spec.strip().partition(":")
-    settings: dict[str, str] = {}
+    settings = list[tuple[str, str]]()
     for part in filter(None, (p.strip() for p in rest.split(","))):
-        key, value = map(str.strip, part.split("=", 1)) if "=" in part else ("", part)
-        if key in settings:
-            what = key or "its value"
-            raise PolicyError(
-                f"policy {name.strip()!r:.60}: {what} is given twice, {settings[key]!r:.60} and {value!r:.60}"
-            )
-        settings[key] = value
+        key, equals, value = part.partition("=")
+        settings.append((key.strip(), value.strip()) if equals else ("", key.strip()))
     return name.strip().lower(), settings
 
 
@@ -48,7 +47,7 @@ def read_spec(spec: str) -> tuple[type[Policy], dict[str, Any]]:
         PolicyError: unknown policy, unknown setting, one that is given twice, or a value out of bounds; the message
             lists what is valid.
     """
-    name, texts = parse_spec(spec)
+    name, texts = _parts(spec)
     if name not in POLICIES:
         offered = [name for name in policy_names() if POLICIES[name].live]
         near = get_close_matches(name, offered, 1) or [known for known in offered if name and known.startswith(name)]
@@ -57,7 +56,7 @@ def read_spec(spec: str) -> tuple[type[Policy], dict[str, Any]]:
     kind = POLICIES[name]
     known = settings_of(kind)
     values: dict[str, Any] = {}
-    for key, text in texts.items():
+    for key, text in texts:
         setting = key or next(iter(known), text)  # the lone value of `fixed:math` is the first setting
         if setting in values:
             raise PolicyError(f"policy {name!r}: {setting} is given twice, {values[setting]!r:.60} and {text!r:.60}")
@@ -134,10 +133,7 @@ def canonical_spec(spec: str) -> str:
     Raises:
         PolicyError: as :func:`read_spec`.
     """
-    return _spelled(*read_spec(spec))
-
-
-def _spelled(kind: type[Policy], values: Mapping[str, Any]) -> str:
+    kind, values = read_spec(spec)
     known = settings_of(kind)
     first = next(iter(known.values()), None)
     parts = [
@@ -167,13 +163,18 @@ def start_of(spec: str) -> str:
 
 def with_start(spec: str, start: str) -> str:
     """``spec`` in its canonical spelling, with another start if the policy takes one."""
-    return with_setting(spec, "start", start)
+    return with_setting(spec, "start", start) if "start" in settings_of(read_spec(spec)[0]) else canonical_spec(spec)
 
 
-def with_setting(spec: str, name: str, value: Any) -> str:
-    """``spec`` in its canonical spelling, with another value of a setting, if the policy has it."""
+def with_setting(spec: str, setting: str, value: Any) -> str:
+    """``spec`` in its canonical spelling, with another value of one of its settings.
+
+    Raises:
+        PolicyError: the policy has no such setting, or it cannot take the value.
+    """
     kind, values = read_spec(spec)
-    return _spelled(kind, {**values, name: value} if name in settings_of(kind) else values)
+    named = ",".join(f"{key}={_text(each)}" for key, each in {**values, setting: value}.items())
+    return canonical_spec(f"{kind.name}:{named}")
 
 
 def _text(value: str | int | float) -> str:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from drafters.errors import PolicyError, UserError
-from multidraft.policies import POLICIES, parse_spec, settings_of
-from multidraft.policies.specs import read_spec
+from multidraft.policies.specs import read_spec, settings_of, with_setting
 from multidraft.replay.recorded import Recorded, Route
 from multidraft.replay.regret import regret_by_round
 from multidraft.replay.walk import Replayed
@@ -110,15 +109,6 @@ def sweep_values(start: float, end: float, points: int, *, log: bool, whole: boo
     return [float(f"{value:.4g}") for value in values.tolist()]  # what a person would type
 
 
-def with_setting(spec: str, setting: str, value: float, *, whole: bool = False) -> str:
-    """``spec`` with one of its settings replaced."""
-    name, settings = parse_spec(spec)
-    known = settings_of(POLICIES[name])
-    named = {key or next(iter(known)): text for key, text in settings.items()}
-    named[setting] = str(int(value)) if whole else f"{value:g}"
-    return f"{name}:{','.join(f'{key}={text}' for key, text in named.items())}"
-
-
 def sweep(
     recorded: Sequence[Recorded], spec: str, setting: str, values: Sequence[float], route: Route | None = None
 ) -> Iterator[tuple[float, Replayed]]:
@@ -134,6 +124,6 @@ def sweep(
         length = int(value) if setting == DRAFT_LENGTH else None
         if length is not None and length < 1:
             raise PolicyError(f"draft length must be at least 1; got {length}")
-        varied = spec if length else with_setting(spec, setting, value, whole=whole)
+        varied = spec if length else with_setting(spec, setting, int(value) if whole else value)
         for text in recorded:
             yield value, text.replay(varied, route, length)

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from drafters.errors import UserError
 from drafters.sampling import SamplingParams
@@ -65,7 +65,8 @@ class BatchJob(Job[None]):
 
     kind, plural = "batch", "batches"
     allowed = "batch_seconds"
-    limit, retained = 8, 20
+    limit: ClassVar[int | None] = 8
+    retained = 20
 
     def __init__(
         self,
@@ -248,7 +249,7 @@ class ResumedBatch(BatchJob):
     """A batch goes on where the end of a server cut it off: what is in the history is not run again.
 
     Runs of a prompt, or of a policy that decodes prompts at once, are written together: either all of them are there,
-    or none.
+    or none. It needs no place among the batches of visitors: it had one.
 
     Args:
         asked: what that server has written of it.
@@ -256,6 +257,8 @@ class ResumedBatch(BatchJob):
     Raises:
         UserError: it cannot be run on the present pool.
     """
+
+    limit = None
 
     def __init__(self, workbench: Workbench, id: str, asked: Mapping[str, Any]):
         items = [SuiteItem(**item) for item in asked["items"]]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from drafters.errors import UserError
+from drafters.errors import StoppingError, UserError
 from multidraft.bench.measure import conditions_of
 from multidraft.service.batch import ResumedBatch, interrupted
 from multidraft.service.workbench import Workbench
@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 MOST_STARTS = 3
 """A batch that did not come any further in so many starts is given up: it may be what ends the server."""
 
-WAITING = timedelta(days=7)
-"""How long a batch waits for its pool to be loaded again."""
+LONGEST_WAIT = timedelta(days=7)
+"""How long after its last start a batch waits for its pool to be loaded again."""
 
 
 def recover(workbench: Workbench) -> None:
@@ -40,15 +40,18 @@ def recover(workbench: Workbench) -> None:
 
 def resume(workbench: Workbench) -> None:
     """Take up what was cut off, except for the batches that wait for another pool than the present one."""
-    for id, asked in tuple(workbench.cut_off.items()):
-        try:
-            if _waits(workbench, asked):
-                continue
-            _take_up(workbench, id, asked)
-        except Exception:  # of whatever version has written it
-            log.exception("interrupted jobs cannot be resumed")
-            workbench.store.add(ends=id)
-        del workbench.cut_off[id]
+    with workbench.resuming:  # pools may be loaded one right after the other
+        for id, asked in tuple(workbench.cut_off.items()):
+            try:
+                if _waits(workbench, asked):
+                    continue
+                _take_up(workbench, id, asked)
+            except StoppingError:  # the next server takes it up
+                return
+            except Exception:  # of whatever version has written it
+                log.exception("interrupted jobs cannot be resumed")
+                workbench.store.add(ends=id)
+            del workbench.cut_off[id]
 
 
 def _take_up(workbench: Workbench, id: str, asked: Mapping[str, Any]) -> None:
@@ -63,6 +66,8 @@ def _take_up(workbench: Workbench, id: str, asked: Mapping[str, Any]) -> None:
             workbench.jobs.submit(ResumedBatch(workbench, id, asked))
             log.warning("batch %s was interrupted and is resumed", id)
             return
+        except StoppingError:
+            raise
         except UserError as error:
             log.warning("batch %s was interrupted and is not resumed: %s", id, error)
             runs = interrupted(workbench.store.path, id, asked, f"the batch was not resumed: {error}")
@@ -71,16 +76,22 @@ def _take_up(workbench: Workbench, id: str, asked: Mapping[str, Any]) -> None:
 
 def _waits(workbench: Workbench, asked: Mapping[str, Any]) -> bool:
     """Whether it is a batch whose pool may be loaded yet."""
-    if "runs" in asked or asked["source"] == "api" or asked["conditions"]["pool"] == workbench.pool.name:
+    if "runs" in asked or asked["source"] == "api" or _on_its_pool(workbench, asked):
         return False
-    return asked["begun_at"] > utc_text(datetime.now(UTC) - WAITING)
+    return asked["begun_at"] > utc_text(datetime.now(UTC) - LONGEST_WAIT)
+
+
+def _on_its_pool(workbench: Workbench, asked: Mapping[str, Any]) -> bool:
+    return asked["conditions"]["card_hash"] == conditions_of(workbench.pool).card_hash
 
 
 def _cannot_go_on(workbench: Workbench, asked: Mapping[str, Any]) -> str | None:
     if asked["source"] == "api":
         return "its client has disconnected"
-    if asked["conditions"]["card_hash"] != conditions_of(workbench.pool).card_hash:
-        return f"its pool, {asked['conditions']['pool']!r}, has changed or was not loaded within {WAITING.days} days"
+    if not _on_its_pool(workbench, asked):
+        pool = asked["conditions"]["pool"]
+        changed = " has changed, or" if pool == workbench.pool.name else ""
+        return f"its pool, {pool!r},{changed} was not loaded within {LONGEST_WAIT.days} days"
     if asked["starts"] >= MOST_STARTS:
         return f"it made no progress in {MOST_STARTS} starts"
     return None

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator
 from functools import partial
-from threading import Event
+from threading import Event, Lock
 from typing import Any
 
 from drafters.hardware import Trimming, describe
@@ -53,8 +53,8 @@ class Workbench:
     Attributes:
         observers: each is shown every run when it begins.
         recorded_costs: what the rounds of the history have cost; read on the device's thread.
-        cut_off: the batches, by their ids, that the end of an earlier server cut off, and that wait for their pool to
-            be in use again (``multidraft.service.recovery``).
+        cut_off, resuming: what the end of an earlier server cut off, by the ids of its jobs, of which batches may wait
+            for their pool to be in use again; held by who takes them up (``multidraft.service.recovery``).
     """
 
     def __init__(self, pool: Pool, store: Store, limits: Limits | None = None):
@@ -66,7 +66,7 @@ class Workbench:
         self.lender = Lender()
         self._trim = Trimming()
         self.observers: list[Callable[[Measurement], None]] = []
-        self.cut_off: dict[str, dict[str, Any]] = {}
+        self.cut_off, self.resuming = dict[str, dict[str, Any]](), Lock()
         self.gpu = ZeroGpu(pool, warm_up) if on_zerogpu() else None
         # On ZeroGPU texts are decoded in other processes, from which nothing of them comes back to learn from.
         self.jobs = Jobs(self.limits, None if self.gpu else lambda: self.pool.study())

@@ -68,7 +68,7 @@ def test_replay_tells_what_the_benchmark_measured(history, capsys):
     assert main(["replay", "--db", str(db), "--policies", "ucb,fixed:near,rate-hedge,ucb:reward=be", "--json"]) == 0
     out, err = capsys.readouterr()
     found = json.loads(out)
-    assert "only live runs measure block divergence, so played are ucb as ucb:reward=be\n" in err
+    assert "replayed with another reward: ucb as ucb:reward=be\n" in err
     rows = {row["policy"]: row for row in found["policies"]}
     assert len(rows) == len(found["policies"])  # each once
     assert found["runs"] == 3 and set(rows) == {"ucb:reward=be", "fixed:near", "rate-hedge"}

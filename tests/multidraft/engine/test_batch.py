@@ -90,6 +90,9 @@ def test_prompts_of_a_batch_do_not_share_a_policy(pool):
         generate_batch(pool, PROMPTS[:2], make_policy("ucb", pool.drafter_names))
     with pytest.raises(UserError, match="seed is a list of 3 for 2 prompts; give one for each, or one for all"):
         generate_batch(pool, PROMPTS[:2], seed=[1, 2, 3])
+    policy = make_policy("ucb", pool.drafter_names)
+    found = generate_batch(pool, iter(PROMPTS[:2]), policy, PARAMS, size=1)  # one after the other
+    assert [played(g) for g in found] == [played(generate(pool, p, "ucb", PARAMS)) for p in PROMPTS[:2]]
 
 
 def test_stop_texts_hold_for_batches_and_streams(pool):

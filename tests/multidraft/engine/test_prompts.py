@@ -6,6 +6,7 @@ from drafters.errors import ContextWindowError, PolicyError, PromptError, UserEr
 from drafters.sampling import SamplingParams
 from multidraft.engine.batch import generate_batch
 from multidraft.engine.decoding import generate, stream
+from multidraft.engine.output import Output
 from multidraft.replay.regret import acceptance_table
 from tests import tiny
 
@@ -82,6 +83,21 @@ def test_any_token_ids_are_a_prompt(pool):
 def test_seeds_that_are_none(pool, seed):
     with pytest.raises(UserError, match="the seed must be a whole number from 0"):
         generate(pool, "abc", seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"stop": "end"}, "stop must be a tuple of texts"),
+        ({"stop": (3,)}, "stop must be a tuple of texts"),
+        ({"stop": ("",)}, "a stop text is empty"),
+        ({"logprobs": -1}, "logprobs must be a whole number from 0 on, or None, got -1"),
+        ({"logprobs": True}, "got True"),
+    ],
+)
+def test_outputs_that_cannot_be_had(given, said):
+    with pytest.raises(UserError, match=said):
+        Output(**given)
 
 
 def test_several_prompts_are_for_generate_batch(pool):

@@ -21,7 +21,8 @@ from multidraft.policies import (
     start_of,
     with_start,
 )
-from multidraft.policies.specs import stand_ins, starts_of
+from multidraft.policies.specs import stand_ins, starts_of, with_setting
+from multidraft.policies.titles import policy_title
 from multidraft.policies.ucb import UCB
 from tests.multidraft.policies.test_ucb import play
 
@@ -146,11 +147,27 @@ def test_a_spec_has_one_spelling(typed, spelling):
         assert canonical_spec(typed) == spelling == canonical_spec(spelling)
 
 
+def test_a_setting_is_replaced_in_a_spec():
+    assert with_setting("ucb:reward=be,beta=1", "beta", 0.05) == "ucb:reward=be,beta=0.05"
+    assert with_setting("ucb", "beta", 1e-05) == "ucb:beta=1e-05"
+    assert with_setting("sw-ucb", "window", 30) == "sw-ucb:window=30"
+    assert with_setting("ucb-length:good", "beta", 0.1) == "ucb-length:drafter=good,beta=0.1"
+    for setting, value in (("window", 3), ("beta", -1.0)):
+        with pytest.raises(PolicyError, match=f"policy 'ucb': .*{setting}"):
+            with_setting("ucb", setting, value)
+
+
+def test_names_that_nobody_knows_are_shown_as_they_are():
+    """As histories may hold them: of other engines' results."""
+    for spec in ("vicuna-7b: eagle, tree", "vllm:tp=1,tp=2"):
+        assert policy_title(spec) == spec and parse_spec(spec)[0] == spec.partition(":")[0]
+
+
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
         ("ucb:beta=0.1,beta=0.2", "beta is given twice, '0.1' and '0.2'"),
-        ("fixed:math,code", "its value is given twice, 'math' and 'code'"),
+        ("fixed:math,code", "drafter is given twice, 'math' and 'code'"),
         ("fixed:math,drafter=code", "drafter is given twice, 'math' and 'code'"),
     ],
 )

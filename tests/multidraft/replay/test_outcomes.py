@@ -19,7 +19,6 @@ from multidraft.replay.outcomes import (
     numeric_settings,
     sweep,
     sweep_values,
-    with_setting,
 )
 from multidraft.replay.recorded import Recorded
 from multidraft.replay.walk import Replayed
@@ -114,13 +113,6 @@ def test_values_of_a_sweep() -> None:
 def test_ranges_that_cannot_be_swept(start: float, end: float, points: int, log: bool, said: str) -> None:
     with pytest.raises(UserError, match=said):
         sweep_values(start, end, points, log=log, whole=False)
-
-
-def test_a_setting_is_replaced_in_a_spec() -> None:
-    assert with_setting("ucb:reward=be,beta=1", "beta", 0.05) == "ucb:reward=be,beta=0.05"
-    assert with_setting("ucb", "beta", 1e-05) == "ucb:beta=1e-05"
-    assert with_setting("sw-ucb", "window", 20.0, whole=True) == "sw-ucb:window=20"
-    assert with_setting("ucb-length:good", "beta", 0.1) == "ucb-length:drafter=good,beta=0.1"
 
 
 def test_what_can_be_swept() -> None:

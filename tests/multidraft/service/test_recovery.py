@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -14,16 +15,18 @@ from typing import Any
 import pytest
 
 from drafters.draft import Draft
+from drafters.errors import UserError
 from drafters.models.target import Target
 from drafters.pool import Pool, load_pool
 from drafters.sampling import SamplingParams
 from multidraft.bench.measure import Request
 from multidraft.bench.suites import SuiteItem
-from multidraft.service.batch import BatchJob
+from multidraft.service.batch import BatchJob, ResumedBatch
 from multidraft.service.jobs import Job
+from multidraft.service.limits import Limits
 from multidraft.service.pool_loading import PoolLoader
 from multidraft.service.race import RaceJob
-from multidraft.service.recovery import MOST_STARTS, recover
+from multidraft.service.recovery import MOST_STARTS, recover, resume
 from multidraft.service.workbench import RunJob, Workbench
 from multidraft.ui.tabs.batch.tab import Batch
 from storage.connection import open_writer
@@ -137,11 +140,15 @@ def test_a_batch_goes_on_where_it_was_cut_off(
 
 REASONS = {
     "api": "the batch was not resumed: its client has disconnected",
-    "changed": "the batch was not resumed: its pool, 'tiny', has changed or was not loaded within 7 days",
-    "gone": "the batch was not resumed: its pool, 'gone', has changed or was not loaded within 7 days",
+    "changed": "the batch was not resumed: its pool, 'tiny', has changed, or was not loaded within 7 days",
+    "gone": "the batch was not resumed: its pool, 'gone', was not loaded within 7 days",
     "starts": "the batch was not resumed: it made no progress in 3 starts",
-    "refused": "the batch was not resumed: 0 batches are already running on this server; try again when one has ended",
+    "refused": "the batch was not resumed: this is too much for the server",
 }
+
+
+def refuse(*arguments: object) -> None:
+    raise UserError("this is too much for the server")
 
 
 @pytest.mark.parametrize("why", REASONS)
@@ -160,11 +167,11 @@ def test_a_batch_that_cannot_go_on_is_marked_where_it_was_cut_off(
         if why == "starts":
             asked["starts"] = MOST_STARTS
         store.add(begins=(batch.id, asked))
-    if why == "gone":
+    if why in ("changed", "gone"):
         with sqlite3.connect(crash.path) as db:
             db.execute("UPDATE unfinished SET begun_at = ?", [utc_text(datetime.now(UTC) - timedelta(days=7))])
     if why == "refused":
-        monkeypatch.setattr(BatchJob, "limit", 0)
+        monkeypatch.setattr(Limits, "check_batch", refuse)
     runs, resumed = recovered(pool, crash.path)
     assert resumed is None
     cut_off = [(ITEMS[2].prompt, spec, "interrupted") for spec in SPECS]
@@ -184,7 +191,9 @@ def test_the_end_of_a_server_leaves_a_batch_to_the_next(pool: Pool, store: Store
     assert what(runs) == sorted((item.prompt, spec, "completed") for item in ITEMS for spec in SPECS)
 
 
-def test_a_batch_waits_for_its_pool(pool_card: Path, other_card: Path, store: Store, crash: Crash) -> None:
+def test_a_batch_waits_for_its_pool(
+    pool_card: Path, other_card: Path, store: Store, crash: Crash, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It ran on a pool that a visitor had loaded; the next server begins with its own pool."""
     killed = Workbench(load_pool(other_card), store)
     batch = BatchJob(killed, ITEMS, SPECS, PARAMS)
@@ -198,7 +207,15 @@ def test_a_batch_waits_for_its_pool(pool_card: Path, other_card: Path, store: St
         left = next(iter(tab.buttons.watch(batch.id)))
         assert list(unfinished(store.path)) == [batch.id] and bench.jobs.find(batch.id, BatchJob) is None
         assert "2 of 8 runs done. The batch goes on, under this address, once pool other is in" in left[tab.status]
+        bench.pool.card.name = "other"  # of another content
+        resume(bench)
+        assert list(bench.cut_off) == [batch.id]
+        monkeypatch.setattr(BatchJob, "limit", 0)  # it needs no place among those of visitors
+        making, make = threading.Event(), ResumedBatch.__init__
+        monkeypatch.setattr(ResumedBatch, "__init__", lambda *args: (making.set(), time.sleep(0.2), make(*args))[2])
         assert PoolLoader(bench).start(other_card).wait(60)
+        assert making.wait(30)
+        resume(bench)  # of another loading, at the same time
         while (resumed := bench.jobs.find(batch.id, BatchJob)) is None:
             time.sleep(0.01)
         assert resumed.wait(60) and store.flush() and not bench.cut_off and not unfinished(store.path)
@@ -206,6 +223,19 @@ def test_a_batch_waits_for_its_pool(pool_card: Path, other_card: Path, store: St
     runs = recorded(crash.path)
     assert what(runs) == sorted((item.prompt, spec, "completed") for item in ITEMS for spec in SPECS)
     assert {run.conditions.pool for run in runs} == {"other"}
+
+
+def test_a_batch_that_is_due_as_the_server_ends_is_left_to_the_next(
+    workbench: Workbench, pool: Pool, crash: Crash
+) -> None:
+    batch = BatchJob(workbench, ITEMS, SPECS, PARAMS)
+    crash.rows.append(lambda: len(batch.rows) == 2)
+    ended(workbench, batch)
+    with Store(crash.path) as store:
+        bench = Workbench(pool, store)
+        bench.close()
+        recover(bench)
+        assert store.flush() and list(unfinished(store.path)) == [batch.id]
 
 
 def test_a_batch_that_a_visitor_stops_does_not_go_on(workbench: Workbench, store: Store, gate) -> None:

@@ -97,7 +97,7 @@ def cut_off_html(asked: Mapping[str, Any], done: int) -> Markup:
     return message_html(
         "cancelled",
         f"Interrupted by a restart of the server: {done} of {count(total, 'run')} done. The batch goes on, under this "
-        f"address, once pool {pool} is in use again.",
+        f"address, once pool {pool} is in use again, unchanged; reload the page then.",
     )
 
 

@@ -190,11 +190,12 @@ def regret_by_date(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
 @chart("Best-arm selection rate by round", LEARNING, aggregates.best_arm_by_round, missing=look.NO_GREEDY_RUN)
 def best_arm(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     """How often the best drafter in hindsight was played around each round: a mean over ``AROUND`` rounds before and
-    after it too, as far as a fifth of the runs last."""
+    after it too, up to the last round in which a fifth of the runs drafted."""
     figure = look.base_figure("", f"round (mean of ± {AROUND} rounds)", "share of the runs")
     figure.update_layout(meta={"x": "round"})
     for policy, own in _of_each(rows, policies):
-        known = own[own["runs"] >= own["runs"].max() / 5].set_index("round")
+        own = own.set_index("round")
+        known = own.loc[: own.index[own["runs"] >= own["runs"].max() / 5].max()]
         runs = known["runs"].reindex(range(known.index.min(), known.index.max() + 1), fill_value=0)
         around = {"window": 2 * AROUND + 1, "center": True, "min_periods": 1}
         counted = runs.rolling(**around).sum()
@@ -286,7 +287,7 @@ def _by_policy(x: str, policies: Sequence[str], legend: int = 0) -> go.Figure:
     ``legend`` is its number of entries: where it is narrow they stand below each other, under the axis."""
     titles = policy_titles(policies)
     labels = [_label(title) for title in titles.values()]
-    line = look.NAME_HEIGHT * max(2, *(label.count("<br>") + 1 for label in labels))
+    line = look.NAME_HEIGHT * max([2, *(label.count("<br>") + 1 for label in labels)])
     below = 54 + 20 * legend if legend else 44
     figure = look.base_figure("", x, "", height=66 + below + line * max(3, len(policies)))
     figure.update_yaxes(

@@ -121,6 +121,13 @@ def test_best_drafter_by_round_leaves_out_what_few_runs_reach() -> None:
     assert list(trace.y) == [0.2] and trace.mode == "markers"  # a point has no line
 
 
+def test_best_drafter_by_round_keeps_rounds_in_which_few_drafted() -> None:
+    runs, ratio = [100] * 4 + [15] * 4 + [100] * 4, [1.0] * 4 + [0.0] * 4 + [1.0] * 4
+    frame = pd.DataFrame({"policy": "ucb", "round": range(1, 13), "ratio": ratio, "runs": runs})
+    (trace,) = charts.best_arm(frame, DRAWN).data
+    assert list(trace.customdata) == runs and min(trace.y) == pytest.approx(100 / 160)
+
+
 def test_best_drafter_by_round_is_a_mean_over_the_runs_around() -> None:
     """With a gap where nobody drafted for as long."""
     rounds, ratio, runs = [1, 2, 3, 4, 11, 12], [1.0, 0.0, 1.0, 0.0, 0.5, 0.0], [10, 10, 20, 10, 4, 4]
@@ -130,6 +137,12 @@ def test_best_drafter_by_round_is_a_mean_over_the_runs_around() -> None:
     expected = [30 / 40, 30 / 50, 30 / 50, 20 / 40, 20 / 30, 0.0, None, None, 0.5, 0.25, 0.25, 0.25]
     assert list(trace.x) == list(range(1, 13)) and not trace.connectgaps
     assert [y if y is None else round(y, 6) for y in trace.y] == [e if e is None else round(e, 6) for e in expected]
+
+
+def test_names_of_three_lines_have_room() -> None:
+    policies = ["normal-hedge:start=router", "ucb", "random"]
+    heights = [charts._by_policy("", these).layout.height for these in (policies, [*policies[1:], "exp3"], [])]
+    assert heights[0] == heights[1] + 3 * charts.look.NAME_HEIGHT and heights[1] == heights[2]
 
 
 @pytest.mark.parametrize("chart", CHARTS, ids=lambda chart: chart.name)
