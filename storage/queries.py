@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from storage.connection import dicts_of, open_reader, read_column, read_dicts, read_frame
+from storage.connection import dicts_of, open_reader, read_column, read_dicts, read_frame, read_rows
 from storage.filters import ALL, FINISHED, TIMED, Filter, run_id
 from storage.rows import converted, run_of
 from storage.run import Run
@@ -30,6 +31,9 @@ LISTED = """
 
 FEWEST_RUNS, RECENT = 4, 1000
 """Of a batch that is to tell how long another would take; and among so many of the newest runs."""
+
+PAUSE = 20
+"""So many times as long as usual after the run before: the server was down meanwhile."""
 
 
 def count(path: str | Path, filter: Filter = ALL) -> int:
@@ -95,14 +99,17 @@ def seconds_per_run(path: str | Path, card_hash: str, hardware: str, dtype: str)
     token that it was allowed: the baseline, the scores and all that went on beside it included. ``None`` is unknown."""
     made_on = Filter(card_hash=card_hash, hardware=hardware, dtype=dtype, source=("batch", "bench"))
     where, values = made_on.where("streams = 1", FINISHED)
-    sql = f"""
-        SELECT 86400 * (max(julianday(created_at)) - min(julianday(created_at))) / sum(max_new_tokens) * n / (n - 1)
-        FROM (SELECT *, count(*) OVER (PARTITION BY batch_id) AS n
-              FROM (SELECT id, batch_id, created_at, max_new_tokens FROM runs {where} ORDER BY id DESC LIMIT {RECENT}))
-        WHERE n >= {FEWEST_RUNS} GROUP BY batch_id ORDER BY max(id) DESC LIMIT 1
-    """
-    found = read_column(path, sql, values)
-    return found[0] if found else None
+    columns = "batch_id, 86400 * julianday(created_at), max_new_tokens"
+    sql = f"SELECT {columns} FROM runs {where} ORDER BY id DESC LIMIT {RECENT}"
+    by_batch: dict[str, list[tuple[float, int]]] = {}
+    for batch, ended, tokens in read_rows(path, sql, values):
+        by_batch.setdefault(batch, []).append((ended, tokens))
+    for runs in by_batch.values():
+        if len(runs) >= FEWEST_RUNS:
+            gaps = -np.diff([ended for ended, _ in runs])
+            gaps = gaps[gaps <= PAUSE * np.median(gaps[gaps > 0])]
+            return float(gaps.mean() / np.mean([tokens for _, tokens in runs]))
+    return None
 
 
 def timed_rounds(path: str | Path, ids: Sequence[int]) -> list[dict[str, Any]]:

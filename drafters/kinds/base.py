@@ -16,6 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from drafters.base import Drafter
 from drafters.checkpoints.hub import HEAD_FILES, folder_of
+from drafters.errors import PoolError
 from drafters.models.target import Target
 from drafters.progress import Steps
 from drafters.source import Place, Source, Strict
@@ -154,7 +155,10 @@ class DrafterEntry(Strict):
         drafters = []
         for entry in entries:
             context.steps.begin("loading", f"drafter {entry.name!r}")
-            drafters.append(entry.build(context))
+            try:
+                drafters.append(entry.build(context))
+            except FileNotFoundError as error:
+                raise PoolError(f"drafter {entry.name!r}: there is no file {error.filename}") from error
         return drafters
 
 

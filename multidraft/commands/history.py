@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import multidraft as md
-from multidraft.commands.options import split_tasks
+from multidraft.commands.options import check_database, split_tasks
 from storage.aggregates import filters
 from storage.filters import Filter
 from storage.queries import count
@@ -28,8 +28,7 @@ def chosen_runs(options: argparse.Namespace) -> Filter:
     Raises:
         UserError: there is no history, or no run in it of one of the choices; or the card is not valid.
     """
-    if not options.db.exists():
-        raise md.UserError(f"there is no database {options.db}; bench --db and the app write one")
+    check_database(options.db)
     pool = options.pool
     if card := _card_given(options):
         from drafters.card import load_card  # takes seconds, which commands without a card need not wait for

@@ -13,6 +13,7 @@ import multidraft as md
 from drafters.card import is_bundled
 from drafters.traffic import Lesson, Prior, stretches_of
 from multidraft.bench.table import count, markdown
+from multidraft.commands.options import check_database
 from multidraft.engine.experience import traffic_with
 from multidraft.replay.recorded import route_of
 from storage import lessons
@@ -30,8 +31,7 @@ def add(sub: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    if not options.db.exists():
-        raise md.UserError(f"there is no database {options.db}; bench --db and the app write one")
+    check_database(options.db)
     found = [pool for pool in lessons.pools(options.db) if options.pool in (None, pool.pool)]
     if not found:
         about = f"pool {options.pool!r}" if options.pool else "any pool"

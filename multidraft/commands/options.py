@@ -124,6 +124,12 @@ def replay_policies(options: argparse.Namespace) -> list[str]:
     return list(dict.fromkeys(asked.values()))
 
 
+def check_database(path: Path) -> None:
+    """Raise :class:`UserError` where there is no history to be read."""
+    if not path.exists():
+        raise md.UserError(f"there is no database {path}; bench --db and the app write one")
+
+
 def limited(suite: Suite, limit: int | None) -> Suite:
     """At most ``limit`` prompts of the suite, evenly spread over it; all of them by default."""
     if limit is not None and limit < 1:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import multidraft as md
+from multidraft.commands.options import check_database
 from storage import queries
 from storage.run import Run
 from storage.traces import FIGURES, trace_of
@@ -40,6 +41,7 @@ def run(options: argparse.Namespace) -> int:
         import trackio
     except ImportError:
         raise md.UserError("Trackio is not installed: pip install -r requirements-trackio.txt") from None
+    check_database(options.db)
     last, sent, known = options.after, 0, dict[int, dict[str, Any]]()
     try:
         while True:

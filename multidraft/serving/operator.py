@@ -37,6 +37,8 @@ class Operator:
         if not has_key(request, self._key):
             said = "this needs the operator's key, sent as a bearer token"
             return JSONResponse({"detail": said}, 401, {"WWW-Authenticate": "Bearer"})
+        if unknown := sorted(set(request.query_params) - {"visitor"}):  # a misspelt one would choose all jobs
+            return JSONResponse({"detail": f"unknown parameter {unknown[0][:40]!r}; there is only visitor"}, 400)
         id, visitor = request.path_params.get("id"), request.query_params.get("visitor")
         found = [job for job in self.jobs.listed if id in (None, job.id) and visitor in (None, job.caller.visitor)]
         if id and not found:

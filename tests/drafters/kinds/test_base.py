@@ -1,10 +1,14 @@
 """Entries of cards: read by the model of their kind, written back whole, in the schema with their own fields."""
 
+from types import SimpleNamespace
+
 import pytest
 from jsonschema import Draft202012Validator
 
 from drafters.card import Card, card_schema
+from drafters.errors import PoolError
 from drafters.kinds import KINDS
+from drafters.kinds.base import FileEntry
 
 POOL = {"name": "p", "title": "P", "target": {"path": "target"}}
 ENTRIES = [
@@ -66,3 +70,13 @@ def test_nodes_to_verify(card):
 )
 def test_the_schema_knows_the_fields_of_each_kind(entry, valid):
     assert Draft202012Validator(card_schema()).is_valid({**POOL, "drafters": [entry]}) == valid
+
+
+def test_a_file_that_is_missing_is_told_with_the_drafter(tmp_path):
+    class Read(FileEntry):
+        def build(self, context):
+            return self.file(context).read_text()
+
+    context = SimpleNamespace(card=tmp_path / "card.yaml", steps=SimpleNamespace(begin=lambda *_: None))
+    with pytest.raises(PoolError, match=rf"drafter 'a': there is no file {tmp_path}/nope\.npy"):
+        Read.build_all([Read(name="a", kind="read", path="nope.npy")], context)

@@ -171,6 +171,14 @@ def test_tokens_are_written_by_frequency(card, tmp_path, capsys):
     assert re.search(r"map.json: 2 tokens, \d\d\.\d\d% of all 1\d in these texts", capsys.readouterr().out)
 
 
+@pytest.mark.parametrize("action", ["build", "tokens"])
+def test_no_text_is_overwritten(card, tmp_path, capsys, action):
+    text = tmp_path / "text.txt"
+    text.write_text("abc")
+    assert main(["datastore", action, "--pool", str(card), "--out", str(tmp_path / "." / "text.txt"), str(text)]) == 2
+    assert "which is one of the texts to be read" in capsys.readouterr().err and text.read_text() == "abc"
+
+
 def test_most_is_of_token_maps(card, tmp_path, capsys):
     (tmp_path / "text.txt").write_text("abc")
     end = ["--pool", str(card), "--out", str(tmp_path / "new"), str(tmp_path / "text.txt"), "--most"]

@@ -81,6 +81,12 @@ def test_scores_that_come_later_are_sent(db, logged, monkeypatch):
     assert pauses[1:] == [{("multidraft", "exp3", 4): {"regret_rounds": 2.0}}, {}]
 
 
+def test_a_history_that_is_not_there(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "trackio", SimpleNamespace())
+    assert main(["trackio", "--db", str(tmp_path / "none.db"), "--follow"]) == 2
+    assert "there is no database" in capsys.readouterr().err
+
+
 def test_without_trackio_it_says_how_to_get_it(db, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "trackio", None)
     assert main(["trackio", "--db", db]) == 2

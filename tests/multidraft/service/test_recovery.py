@@ -29,6 +29,7 @@ from multidraft.service.race import RaceJob
 from multidraft.service.recovery import MOST_STARTS, recover, resume
 from multidraft.service.workbench import RunJob, Workbench
 from multidraft.ui.tabs.batch.tab import Batch
+from multidraft.ui.tabs.batch.view import VERDICT_TO_COME, unfinished_html
 from storage.connection import open_writer
 from storage.run import Run, utc_text
 from storage.store import Store
@@ -206,6 +207,11 @@ def test_a_batch_waits_for_its_pool(
         recover(bench)
         left = next(iter(tab.buttons.watch(batch.id)))
         assert list(unfinished(store.path)) == [batch.id] and bench.jobs.find(batch.id, BatchJob) is None
+        form = tab._form(batch.id)  # what was asked, not what is done
+        assert form and form[2] == SPECS and form[3] == len(ITEMS) and left[tab.verdict] == VERDICT_TO_COME
+        assert "Under way on another server of this history: 2 of 8 runs done" in unfinished_html(
+            unfinished(store.path)[batch.id], 2, waits=False
+        )
         assert "2 of 8 runs done. The batch goes on, under this address, once pool other is in" in left[tab.status]
         bench.pool.card.name = "other"  # of another content
         resume(bench)

@@ -100,6 +100,8 @@ def test_an_operator_lists_and_stops_jobs(workbench, gate) -> None:
     assert [job["id"] for job in listed] == [first.id, second.id] and listed[1]["ahead"] == 1
     assert listed[0]["visitor"] == "203.0.113.9" and listed[0]["kind"] == "run"
     assert client.get("/operator/jobs?visitor=198.51.100.1").json() == {"jobs": []}
+    misspelt = client.delete("/operator/jobs?vistor=198.51.100.1")  # which would choose all jobs
+    assert misspelt.status_code == 400 and "unknown parameter 'vistor'" in misspelt.json()["detail"]
     assert client.delete(f"/operator/jobs/{second.id}").status_code == 200 and second.wait(30)
     assert client.delete(f"/operator/jobs/{second.id}").status_code == 404
     client.delete("/operator/jobs")

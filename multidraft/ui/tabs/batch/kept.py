@@ -20,6 +20,7 @@ from storage import experiments, queries
 from storage.kept import kept
 from storage.problems import StorageError
 from storage.records import Round
+from storage.unfinished import unfinished
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,18 +45,24 @@ class KeptBatch:
     """Of the runs, row by row."""
     learn: bool
     """Whether its runs may be learnt from."""
+    asked: Mapping[str, Any] | None
+    """What it was asked for (``storage.unfinished``), if it has not ended: it waits, or another server is at it."""
 
     seed = None
     figures = ()
 
     @property
     def policies(self) -> list[str]:
-        """In the order in which they were run first."""
+        """In the order in which they were run first, or are to be."""
+        if self.asked:
+            return list(self.asked["policies"])
         return list(dict.fromkeys(row.policy for row in self.rows))
 
     @property
     def prompt_count(self) -> int:
         """How many prompts were to run; one that was there several times is one of :attr:`items`."""
+        if self.asked:
+            return len(self.asked["items"])
         return max(Counter(row.policy for row in self.rows).values(), default=0)
 
     def rounds(self, row: int) -> list[Round]:
@@ -102,6 +109,7 @@ def kept_batch(path: Path, id: str) -> KeptBatch | None:
         drafters=list(run.generation.drafters),
         numbers=[values["id"] for values in found],
         learn=run.origin.learn,
+        asked=unfinished(path).get(id),
     )
 
 

@@ -279,14 +279,18 @@ class Batch:
 
     def _gone(self, id: str) -> Iterator[Updates]:
         """The batch as the history has it."""
-        batch, cut_off = self._kept(id), self.workbench.cut_off.get(id)
-        status = view.cut_off_html(cut_off, len(batch.rows) if batch else 0) if cut_off else None
+        batch, waiting = self._kept(id), self.workbench.cut_off.get(id)
         if batch is None:
-            yield {**self._blank(), self.status: status or view.GONE}
+            status = view.unfinished_html(waiting, 0, waits=True) if waiting else view.GONE
+            yield {**self._blank(), self.status: status}
             return
         table = view.rows_start() + view.rows_html(batch, 0, len(batch.rows))
-        shown = {self.status: status or view.kept_html(batch), self.rows: table, self.detail: view.HINT}
-        yield from self._ended(batch, {**self._blank(), **shown})
+        shown = {**self._blank(), self.rows: table, self.detail: view.HINT}
+        if batch.asked:
+            status = view.unfinished_html(batch.asked, len(batch.rows), waits=waiting is not None)
+            yield {**shown, **self._results(batch), self.status: status, self.verdict: view.VERDICT_TO_COME}
+        else:
+            yield from self._ended(batch, {**shown, self.status: view.kept_html(batch)})
 
     def _ended(self, batch: BatchJob | KeptBatch, shown: Updates) -> Iterator[Updates]:
         """``shown``, the results and the verdict."""

@@ -91,13 +91,16 @@ def kept_html(batch: KeptBatch) -> Markup:
     return message_html("idle", f"From the history: {runs}, {suite} on pool {batch.pool}.{gone}")
 
 
-def cut_off_html(asked: Mapping[str, Any], done: int) -> Markup:
-    """What becomes of a batch that waits for its pool; ``asked`` is of ``Workbench.cut_off``."""
+def unfinished_html(asked: Mapping[str, Any], done: int, waits: bool) -> Markup:
+    """Where a batch stands that waits for its pool, or that another server is at; ``asked`` as of ``KeptBatch``."""
     total, pool = len(asked["items"]) * len(asked["policies"]), asked["conditions"]["pool"]
+    runs = f"{done} of {count(total, 'run')} done"
+    if not waits:
+        return message_html("idle", f"Under way on another server of this history: {runs}. Reload the page for more.")
     return message_html(
         "cancelled",
-        f"Interrupted by a restart of the server: {done} of {count(total, 'run')} done. The batch goes on, under this "
-        f"address, once pool {pool} is in use again, unchanged; reload the page then.",
+        f"Interrupted by a restart of the server: {runs}. The batch goes on, under this address, once pool {pool} is "
+        "in use again, unchanged; reload the page then.",
     )
 
 

@@ -105,6 +105,9 @@ def compared_on(summary: pd.DataFrame) -> str:
     if len(summary) < 2:
         return ""
     of = f"{count(common, 'prompt')} that all of them ran" if common else "prompts of their own, which may differ"
+    timed = int(summary.loc[summary["compared"].astype(bool), "request_speedup_prompts"].max() or 0)
+    if common and timed < common:
+        of += f", and ranked by the {timed} of these with a speed-up"
     said = f"Each prompt counts once. Ranked policies are compared on {of}."
     if summary["rank"].isna().all():
         said = f"Each prompt counts once. No policy is ranked: a rank takes {FEWEST_PROMPTS} prompts with a speed-up."

@@ -21,6 +21,8 @@ def test_how_long_a_batch_would_take_is_said_by_what_the_newest_took(workbench: 
     for minute in range(5):  # a run of at most 20 tokens takes a minute
         at = datetime(2026, 1, 1, 0, minute, tzinfo=UTC)
         workbench.store.add(make_run(**made_on, source="batch", batch_id="a", created_at=at))
+    late = datetime(2026, 1, 3, tzinfo=UTC)  # the server was down
+    workbench.store.add(make_run(**made_on, source="batch", batch_id="a", created_at=late))
     assert workbench.store.flush()
     assert "under 2 policies: about 17 min, by the newest" in tab.takes("pocket", None, ["ucb", "exp3"], 10, 17, 1)
     assert tab.takes("pocket", None, [], 10, 100, 1) == ""

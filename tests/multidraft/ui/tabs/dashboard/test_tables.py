@@ -51,10 +51,13 @@ def test_policies_of_few_runs_have_no_rank_and_say_why() -> None:
 
 def test_the_table_says_on_which_prompts_the_policies_are_compared() -> None:
     ranked = (("ucb", True, 1.0), ("exp3", True, 1.0), ("sh", False, nan))
-    lines = [{"policy": policy, "compared": c, "common": 4, "rank": rank} for policy, c, rank in ranked]
+    timed = {"common": 4, "request_speedup_prompts": 4}
+    lines = [{"policy": policy, "compared": c, "rank": rank} | timed for policy, c, rank in ranked]
     said = dashboard_tables.compared_on(pd.DataFrame(lines))
     assert "Ranked policies are compared on 4 prompts that all of them ran. Those that cannot be told" in said
     assert "1 policy did not run all of them and is listed below, without a rank." in said
+    some = dashboard_tables.compared_on(pd.DataFrame([line | {"request_speedup_prompts": 3} for line in lines]))
+    assert "on 4 prompts that all of them ran, and ranked by the 3 of these with a speed-up." in some
     own = dashboard_tables.compared_on(pd.DataFrame([line | {"compared": True, "common": 0} for line in lines]))
     assert "Ranked policies are compared on prompts of their own, which may differ." in own
     none = dashboard_tables.compared_on(pd.DataFrame([line | {"compared": True, "rank": nan} for line in lines]))
