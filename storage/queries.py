@@ -105,8 +105,8 @@ def seconds_per_run(path: str | Path, card_hash: str, hardware: str, dtype: str)
     for batch, ended, tokens in read_rows(path, sql, values):
         by_batch.setdefault(batch, []).append((ended, tokens))
     for runs in by_batch.values():
-        if len(runs) >= FEWEST_RUNS:
-            gaps = -np.diff([ended for ended, _ in runs])
+        gaps = -np.diff([ended for ended, _ in runs])
+        if len(runs) >= FEWEST_RUNS and (gaps > 0).any():
             gaps = gaps[gaps <= PAUSE * np.median(gaps[gaps > 0])]
             return float(gaps.mean() / np.mean([tokens for _, tokens in runs]))
     return None

@@ -28,6 +28,7 @@ from multidraft.service.pool_loading import PoolLoader
 from multidraft.service.race import RaceJob
 from multidraft.service.recovery import MOST_STARTS, recover, resume
 from multidraft.service.workbench import RunJob, Workbench
+from multidraft.ui.results.result import experiment_result
 from multidraft.ui.tabs.batch.tab import Batch
 from multidraft.ui.tabs.batch.view import VERDICT_TO_COME, unfinished_html
 from storage.connection import open_writer
@@ -209,6 +210,8 @@ def test_a_batch_waits_for_its_pool(
         assert list(unfinished(store.path)) == [batch.id] and bench.jobs.find(batch.id, BatchJob) is None
         form = tab._form(batch.id)  # what was asked, not what is done
         assert form and form[2] == SPECS and form[3] == len(ITEMS) and left[tab.verdict] == VERDICT_TO_COME
+        result = experiment_result(store.path, batch.id)
+        assert result and result.said[0] == ["This batch has not ended: 2 of 8 runs are done."]
         assert "Under way on another server of this history: 2 of 8 runs done" in unfinished_html(
             unfinished(store.path)[batch.id], 2, waits=False
         )
