@@ -133,7 +133,10 @@ def read_settings(variables: Mapping[str, str] | None = None) -> Settings:
         api_key=given.get("MULTIDRAFT_API_KEY"),
         cache_bytes=None if caches is None else int(caches * GIB),
         learnt=None if learnt.lower() == "off" or on_zerogpu(given) else Path(learnt),
-        hosts=tuple(_listed(given.get("MULTIDRAFT_HOSTS", ""))) or (THIS_MACHINE if alone else ("*",)),
+        hosts=tuple(
+            _listed(read("MULTIDRAFT_HOSTS", str, _names_hosts, "names without http://, port or path, with commas"))
+        )
+        or (THIS_MACHINE if alone else ("*",)),
         frames=tuple(_listed(given.get("MULTIDRAFT_FRAMES", ""))) or (FRAMES if on_space else ()),
         operator_key=given.get("MULTIDRAFT_OPERATOR_KEY"),
         limits=_limits(read, Limits() if alone else PUBLIC),
@@ -162,8 +165,12 @@ def _limits(read: Callable[..., Any], usual: Limits) -> Limits:
     return replace(usual, **{name: value for name, value in found.items() if value is not None})  # type: ignore[arg-type]
 
 
-def _listed(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
+def _listed(text: str | None) -> list[str]:
+    return [part.strip() for part in (text or "").split(",") if part.strip()]
+
+
+def _names_hosts(text: str) -> bool:
+    return not any("/" in name or name.count(":") == 1 for name in _listed(text))  # an IPv6 address has more colons
 
 
 def is_loopback(host: str) -> bool:

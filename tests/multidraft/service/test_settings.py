@@ -87,6 +87,8 @@ def test_what_others_can_reach_has_limits(variables, hosts, frames, limits) -> N
         ("MULTIDRAFT_BACKUP_MINUTES", "0"),
         ("MULTIDRAFT_BACKUP_MINUTES", "nan"),
         ("MULTIDRAFT_BACKUP_MINUTES", "inf"),
+        ("MULTIDRAFT_HOSTS", "a.example, http://b.example"),
+        ("MULTIDRAFT_HOSTS", "a.example:7860"),
         ("MULTIDRAFT_CACHE_MEMORY", "0"),
         ("MULTIDRAFT_CACHE_MEMORY", "4 GB"),
         ("MULTIDRAFT_SHARE", "1.5"),
