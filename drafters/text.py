@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from codecs import getincrementaldecoder
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 from drafters.errors import PoolError
 
 if TYPE_CHECKING:  # a second or two that whoever only reads runs need not wait
-    from tokenizers import Tokenizer
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 Turn = tuple[str, str]
@@ -74,16 +71,13 @@ class TextStream:
 
     A character whose bytes span several tokens appears with the last of them (one that the output breaks off
     never does), and spaces come out as they stand in the whole text. Only the tokens since the last complete
-    character are decoded again, so the cost does not grow with the output; the bytes of byte-level tokens are decoded
-    once, which takes a quarter of the time.
+    character are decoded again, so the cost does not grow with the output.
 
     ``decoding`` are further arguments of the tokenizer's ``decode``.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, **decoding: Any):
         self.decode = decoder_of(tokenizer, **decoding)
-        self.bytes_of = bytes_of(tokenizer, **decoding)
-        self.utf8 = getincrementaldecoder("utf-8")("replace")
         self.ids: list[int] = []
         self.begin = self.read = 0
         self.known = ""
@@ -91,15 +85,10 @@ class TextStream:
 
     def add(self, tokens: Sequence[int]) -> list[str]:
         """The text that each of ``tokens`` adds; special tokens add none."""
-        if (known := self.bytes_of) is None:
-            return [self.extend([token]) for token in tokens]
-        self.ids.extend(tokens)
-        return [self.utf8.decode(known[token]) for token in tokens]
+        return [self.extend([token]) for token in tokens]
 
     def extend(self, tokens: Sequence[int]) -> str:
         """The text that ``tokens`` add together."""
-        if self.bytes_of is not None:
-            return "".join(self.add(tokens))
         self.ids.extend(tokens)
         # Decoding from a little before the new tokens keeps the space that some tokenizers drop at the very start.
         text = self.decode(self.ids[self.begin :])
@@ -115,54 +104,17 @@ class TextStream:
 def decoder_of(tokenizer: PreTrainedTokenizerBase, **decoding: Any) -> Callable[[list[int]], str]:
     """Text of token ids, without special tokens; directly by the library below where ``transformers`` only passes ids
     on, which takes a third of the time."""
-    if _passes_on(tokenizer, **decoding):
-        return partial(tokenizer.backend_tokenizer.decode, skip_special_tokens=True)
-    return lambda ids: str(tokenizer.decode(ids, skip_special_tokens=True, **decoding))
-
-
-def bytes_of(tokenizer: PreTrainedTokenizerBase, **decoding: Any) -> TokenBytes | None:
-    """The bytes of a byte-level tokenizer's tokens, of which every text is made; ``None`` for others. They are kept as
-    long as the tokenizer, which is not to be changed then."""
-    from tokenizers.decoders import ByteLevel
-
-    if not _passes_on(tokenizer, **decoding) or not isinstance(tokenizer.backend_tokenizer.decoder, ByteLevel):
-        return None
-    if (known := _bytes.get(tokenizer)) is None:
-        known = _bytes[tokenizer] = TokenBytes(tokenizer.backend_tokenizer)
-    return known
-
-
-def _passes_on(tokenizer: PreTrainedTokenizerBase, **decoding: Any) -> bool:
-    """Whether ``transformers`` only passes ids on to the library below."""
     from transformers import TokenizersBackend
 
     cleans = decoding.get("clean_up_tokenization_spaces", getattr(tokenizer, "clean_up_tokenization_spaces", True))
-    return type(tokenizer)._decode is TokenizersBackend._decode and not cleans
+    if type(tokenizer)._decode is TokenizersBackend._decode and not cleans:
+        return partial(tokenizer.backend_tokenizer.decode, skip_special_tokens=True)
+    return lambda ids: str(tokenizer.decode(ids, skip_special_tokens=True, **decoding))
 
 
 def complete(text: str) -> str:
     """``text`` without the beginnings of a character at its end."""
     return text[: len(text) - min(LONGEST_START, len(text) - len(text.rstrip(INCOMPLETE)))]
-
-
-class TokenBytes(dict[int, bytes]):
-    """The bytes of each token of a byte-level tokenizer, found when it is first asked for; special tokens have none."""
-
-    def __init__(self, tokenizer: Tokenizer):
-        from transformers.convert_slow_tokenizer import bytes_to_unicode
-
-        super().__init__((id, b"") for id, added in tokenizer.get_added_tokens_decoder().items() if added.special)
-        self._spelling = tokenizer.id_to_token
-        self._byte_of = {character: byte for byte, character in bytes_to_unicode().items()}
-
-    def __missing__(self, token: int) -> bytes:
-        spelling = self._spelling(token) or ""
-        known = [self._byte_of[character] for character in spelling if character in self._byte_of]
-        # An added token may be spelt in characters that stand for no byte: it stands for itself.
-        return self.setdefault(token, bytes(known) if len(known) == len(spelling) else spelling.encode())
-
-
-_bytes = WeakKeyDictionary[Any, TokenBytes]()
 
 
 class TokenTexts(dict[int, str]):

@@ -143,12 +143,3 @@ def test_a_special_token_does_not_take_the_space_of_the_next_word(metaspace):
     metaspace.add_special_tokens({"additional_special_tokens": ["<end>"]})
     end = metaspace.convert_tokens_to_ids("<end>")
     assert stream(metaspace, [0, end, end, 1]) == ["the", "", "", " cat"]
-
-
-def test_added_tokens_stand_for_themselves_unless_they_are_special(one_byte):
-    tokenizer = deepcopy(one_byte)
-    tokenizer.add_tokens(["→ go", "Ġé"])
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<end>"]})
-    named = tokenizer.convert_tokens_to_ids(["→ go", "<end>", "Ġé"])
-    ids = [*tokenizer("a")["input_ids"], *named, 10_000, *tokenizer("é")["input_ids"]]
-    assert "".join(stream(tokenizer, ids)) == tokenizer.decode(ids, skip_special_tokens=True)

@@ -163,19 +163,6 @@ def test_names_that_nobody_knows_are_shown_as_they_are():
         assert policy_title(spec) == spec and parse_spec(spec)[0] == spec.partition(":")[0]
 
 
-@pytest.mark.parametrize(
-    ("spec", "said"),
-    [
-        ("ucb:beta=0.1,beta=0.2", "beta is given twice, '0.1' and '0.2'"),
-        ("fixed:math,code", "drafter is given twice, 'math' and 'code'"),
-        ("fixed:math,drafter=code", "drafter is given twice, 'math' and 'code'"),
-    ],
-)
-def test_no_setting_is_given_twice(spec, said):
-    with pytest.raises(PolicyError, match=said):
-        make_policy(spec, ["math", "code"])
-
-
 def test_settings_of_policies_by_others_keep_their_names(monkeypatch):
     class Pair(Policy):
         class Settings(PolicySettings):
