@@ -43,7 +43,7 @@ def status_title(status: str) -> str:
 
 @dataclass(frozen=True)
 class Round:
-    """One round: a draft, its verification, the target's own token.
+    """One round: a draft, its verification, the target's own token; by default without a draft, and not timed.
 
     Attributes:
         index: number of the round within the generation, from 0.
@@ -83,18 +83,18 @@ class Round:
     own: int | None
     text: str
     pieces: tuple[str, ...]
-    draft_length: int
-    nodes: int
-    depth: int
-    together: bool
-    reward: float | None
-    block_divergence: float | None
-    probabilities: tuple[float, ...] | None
-    draft_seconds: float
-    verify_seconds: float
-    policy_seconds: float
-    evaluate_seconds: float
-    evaluated: float
+    draft_length: int = 0
+    nodes: int = 0
+    depth: int = 0
+    together: bool = False
+    reward: float | None = None
+    block_divergence: float | None = None
+    probabilities: tuple[float, ...] | None = None
+    draft_seconds: float = 0.0
+    verify_seconds: float = 0.0
+    policy_seconds: float = 0.0
+    evaluate_seconds: float = 0.0
+    evaluated: float = 0.0
     choices: tuple[int, ...] = ()
     siblings: tuple[tuple[int, ...], ...] = ()
     texts: Mapping[int, str] = field(default_factory=dict)

@@ -31,9 +31,7 @@ def make_round(index: int = 0, **changes: Any) -> Round:
         "draft_length": 3,
         "nodes": 3,
         "depth": 3,
-        "together": False,
         "reward": 0.5,
-        "block_divergence": None,
         "probabilities": (0.25, 0.75),
         "draft_seconds": 0.001,
         "verify_seconds": 0.006,
@@ -41,7 +39,6 @@ def make_round(index: int = 0, **changes: Any) -> Round:
         "evaluate_seconds": 0.001,
         "evaluated": 3,
         "choices": (5, 6, 9, 2),
-        "siblings": (),
         "texts": {2: "d", 7: "e"},
     }
     return Round(**{**values, **changes})

@@ -105,18 +105,7 @@ class Following(Decoding):
             own=token,
             text="".join(pieces),
             pieces=pieces,
-            draft_length=0,
-            nodes=0,
-            depth=0,
-            together=False,
-            reward=None,
-            block_divergence=None,
-            probabilities=None,
-            draft_seconds=0.0,
             verify_seconds=self._each,
-            policy_seconds=0.0,
-            evaluate_seconds=0.0,
-            evaluated=0.0,
         )
 
     def _verify(self, draft: Draft) -> tuple[Draft, Verdict, torch.Tensor | None]:

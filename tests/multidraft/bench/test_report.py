@@ -33,9 +33,8 @@ ASKED = Asked(
 ITEMS = [SuiteItem("1", "a", "math"), SuiteItem("2", "b", "sql")]
 ROUND = Round(
     index=0, arm=0, drafter="near", drafted=(1, 2, 3, 4), accepted=2, tokens=(1, 2, 9), own=9, text="abc",
-    pieces=("a", "b", "c"), draft_length=4, nodes=4, depth=4, together=False, reward=None,
-    block_divergence=None, probabilities=None, draft_seconds=0.06, verify_seconds=0.2, policy_seconds=0.01,
-    evaluate_seconds=0.03, evaluated=3,
+    pieces=("a", "b", "c"), draft_length=4, nodes=4, depth=4, draft_seconds=0.06, verify_seconds=0.2,
+    policy_seconds=0.01, evaluate_seconds=0.03, evaluated=3,
 )  # fmt: skip
 PLAIN = replace(
     ROUND, arm=None, drafter=None, drafted=(), accepted=0, tokens=(9,), text="c", pieces=("c",), draft_length=0,
