@@ -48,7 +48,7 @@ def groups_with(model: PreTrainedModel, other: PreTrainedModel) -> bool:
     if runtime == "hub" or _runtime(other) != runtime:
         return False
     if runtime == "torch":
-        return torch_decoder.differs(model, other) is None
+        return torch_decoder.alike(model, other)
     names = ("vocab_size", "max_position_embeddings")
     return all(getattr(model.config, name) == getattr(other.config, name) for name in names)
 

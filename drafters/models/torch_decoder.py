@@ -43,23 +43,19 @@ def unsupported(model: PreTrainedModel, dtype: torch.dtype, device: str) -> str 
     )
 
 
-def differs(model: PreTrainedModel, other: PreTrainedModel) -> str | None:
-    """What keeps two models from sharing a forward; ``None`` if they can."""
+def alike(model: PreTrainedModel, other: PreTrainedModel) -> bool:
+    """Whether two models can share a forward: neither is quantised, their architecture and sizes are the same, and both
+    have a token map or none has."""
     if any(getattr(each, "hf_quantizer", None) is not None for each in (model, other)):
-        return "quantised weights"
-    if type(model) is not type(other):
-        return f"architectures differ: {type(model).__name__} and {type(other).__name__}"
-    for name in (
-        "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim "
-        "max_position_embeddings rms_norm_eps tie_word_embeddings rope_parameters attention_bias mlp_bias "
-        "sliding_window layer_types"
-    ).split():
-        mine, others = getattr(model.config, name, None), getattr(other.config, name, None)
-        if mine != others:
-            return f"{name} differs: {mine} and {others}"
-    if isinstance(model.lm_head, ConfinedHead) != isinstance(other.lm_head, ConfinedHead):
-        return "one has a token map, the other none"
-    return None
+        return False
+    names = """
+        vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim
+        max_position_embeddings rms_norm_eps tie_word_embeddings rope_parameters attention_bias mlp_bias
+        sliding_window layer_types
+    """.split()
+    mine, others = ([getattr(each.config, name, None) for name in names] for each in (model, other))
+    maps = {isinstance(each.lm_head, ConfinedHead) for each in (model, other)}
+    return type(model) is type(other) and mine == others and len(maps) == 1
 
 
 class Member:
@@ -112,16 +108,9 @@ class TorchDecoder(SlotDecoder):
 
 
 class TorchGroup:
-    """Models of one shape, which share every product; see :class:`~drafters.models.decoder.Group`.
-
-    Raises:
-        ValueError: two of the models :func:`differs`.
-    """
+    """Models that are :func:`alike`, which share every product; see :class:`~drafters.models.decoder.Group`."""
 
     def __init__(self, models: Sequence[PreTrainedModel], *, static: bool | None = None):
-        for model in models[1:]:
-            if problem := differs(models[0], model):
-                raise ValueError(problem)
         self._members = members_of(models, static)
         self._stack = self._members[0].stack
         self.window, self.vocab_size = self._stack.window, self._stack.vocab_size
