@@ -235,7 +235,7 @@ class Decoding(Iterator[Round]):
         if length and logits is not None:
             drafting.observe(arm, draft, logits)
         together = arm == ALL_DRAFTERS
-        arm = drafting.author(verdict.path) if together else arm
+        arm = drafting.union.author(verdict.path) if together else arm
         return Verified(arm, together, length, draft, verdict, logits, *self._cut(draft, verdict))
 
     def _verify(self, draft: Draft) -> tuple[Draft, Verdict, torch.Tensor | None]:

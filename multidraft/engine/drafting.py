@@ -29,6 +29,7 @@ class Drafting:
 
     Attributes:
         benched: the drafters that have failed, and why.
+        union: of the last round in which all drafted.
     """
 
     def __init__(self, pool: Pool, params: SamplingParams, generator: Generator):
@@ -51,8 +52,8 @@ class Drafting:
             greedy = replace(self.params, temperature=0.0)
             self._drafts = [self._proposed(i, context, length, greedy) for i in range(len(self.pool.drafters))]
             union = unite(self._drafts, min(nodes, room))
-            self._union = union if target.trees else union.main_chain()
-            return self._union.draft
+            self.union = union if target.trees else union.main_chain()
+            return self.union.draft
         draft = self._proposed(arm, context, length, self.params, with_q=with_q)
         return (draft if target.trees else draft.main_chain()).first(room)
 
@@ -67,15 +68,11 @@ class Drafting:
                 return checked(draft, length, self.pool.target.vocab_size)
         return Draft.empty()
 
-    def author(self, path: Sequence[int]) -> int:
-        """The drafter to which an accepted path of a union is credited: :meth:`~drafters.draft.Union.author`."""
-        return self._union.author(path)
-
     def observe(self, arm: int, draft: Draft, logits: torch.Tensor) -> None:
         """Show the drafter what the target made of its draft; of a union every drafter, as far as its own is in it."""
         if arm != ALL_DRAFTERS:
             return self._show(arm, draft, logits)
-        for i, (draft, places) in enumerate(zip(self._drafts, self._union.places, strict=True)):
+        for i, (draft, places) in enumerate(zip(self._drafts, self.union.places, strict=True)):
             whole = places[: places.index(None)] if None in places else places
             rows = [0, *(place + 1 for place in whole if place is not None)]
             self._show(i, draft.first(len(whole)), logits[rows])
