@@ -306,17 +306,8 @@ class Decoding(Iterator[Round]):
         return clock(self.pool.target.device), own_seconds()
 
 
-def stream(
-    pool: Pool,
-    prompt: str | Sequence[int],
-    policy: str | Policy = "normal-hedge",
-    params: SamplingParams | None = None,
-    seed: int = 0,
-    turns: Sequence[Turn] = (),
-    output: Output = Output(),  # noqa: B008
-) -> Decoding:
-    """Decode ``prompt``, yielding each :class:`~storage.records.Round` as it happens; see :class:`Decoding`."""
-    return Decoding(pool, prompt, policy, params, seed, turns, output)
+stream = Decoding
+"""Decodes a prompt, yielding each :class:`~storage.records.Round` as it happens."""
 
 
 def generate(
