@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch.nn import functional
@@ -30,16 +31,48 @@ def distillation_loss(logits: torch.Tensor, top_ids: torch.Tensor, top_probs: to
     return -(top_probs * log_probs).sum(dim=-1).mean()
 
 
-def answer_logits(model: PreTrainedModel, lessons: Sequence[Lesson]) -> torch.Tensor:
-    """Logits ``(answer tokens, V)`` float32 at the tokens of all answers, each after what stands before it."""
-    texts = [torch.tensor([*lesson.prompt, *lesson.answer][:-1]) for lesson in lessons]
-    ids = pad_sequence(texts, batch_first=True)  # causal attention sees nothing of what is padded on the right
-    asked = torch.zeros(ids.shape, dtype=torch.bool)
-    for row, lesson, text in zip(asked, lessons, texts, strict=True):
-        row[len(lesson.prompt) - 1 : len(text)] = True
-    ids, asked = ids.to(model.device), asked.to(model.device)
-    hidden = model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
-    return read_out(model, hidden[asked]).float()
+@dataclass(frozen=True)
+class Encoded:
+    """Token ids of a prompt with its answer; the first ``prompt_length`` ids are the prompt."""
+
+    ids: list[int]
+    prompt_length: int
+
+
+@dataclass
+class Batch:
+    """Right-padded ids ``(B, T)`` int64 with the mask ``(B, T)`` of positions whose *next* token is an answer token."""
+
+    ids: torch.Tensor
+    predicts_answer: torch.Tensor
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same on ``device``."""
+        return Batch(self.ids.to(device), self.predicts_answer.to(device))
+
+
+def collate(sequences: Sequence[Encoded], pad: int) -> Batch:
+    """Pad to the longest; right padding needs no attention mask under causal attention."""
+    ids = pad_sequence([torch.tensor(s.ids) for s in sequences], batch_first=True, padding_value=pad)
+    mask = torch.zeros(ids.shape, dtype=torch.bool)
+    for row, s in zip(mask, sequences, strict=True):
+        row[s.prompt_length - 1 : len(s.ids) - 1] = True
+    return Batch(ids, mask)
+
+
+def batch_of(lessons: Sequence[Lesson], device: torch.device) -> Batch:
+    """Lessons as a batch on ``device``."""
+    texts = [Encoded([*lesson.prompt, *lesson.answer], len(lesson.prompt)) for lesson in lessons]
+    return collate(texts, 0).to(device)
+
+
+def answer_logits(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
+    """Logits ``(answer tokens, vocabulary)`` at the positions that predict an answer token.
+
+    Prompts are given, never predicted, so the output layer is spared their positions: about half its cost.
+    """
+    hidden = model.get_decoder()(input_ids=batch.ids, use_cache=False).last_hidden_state
+    return read_out(model, hidden[batch.predicts_answer])
 
 
 def aims(lesson: Lesson) -> tuple[torch.Tensor, torch.Tensor]:
@@ -75,7 +108,7 @@ class ModelCourse(Course[PreTrainedModel, Decoder]):
 
     def loss(self, model: PreTrainedModel, lessons: Sequence[Lesson]) -> torch.Tensor:
         """By the target's distributions, or by its tokens where it is they alone that are known."""
-        logits = answer_logits(model, lessons)
+        logits = answer_logits(model, batch_of(lessons, model.device)).float()
         vocabulary, device = logits.shape[-1], logits.device
         top_ids, top_probs = (part.to(device) for part in all_aims(lessons, [0] * len(lessons)))
         top_probs = top_probs.masked_fill(top_ids >= vocabulary, 0.0)  # tokens that a smaller vocabulary lacks
@@ -83,4 +116,5 @@ class ModelCourse(Course[PreTrainedModel, Decoder]):
 
     @torch.no_grad()
     def agreed(self, model: PreTrainedModel, lesson: Lesson) -> int:
-        return int((answer_logits(model, [lesson]).argmax(dim=-1).cpu() == torch.tensor(lesson.answer)).sum())
+        logits = answer_logits(model, batch_of([lesson], model.device))
+        return int((logits.argmax(dim=-1).cpu() == torch.tensor(lesson.answer)).sum())

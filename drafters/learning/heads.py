@@ -15,7 +15,7 @@ from drafters.base import Lesson
 from drafters.checkpoints.eagle import HeadShape
 from drafters.errors import PoolError
 from drafters.learning.course import Course
-from drafters.learning.distil import all_aims, distillation_loss
+from drafters.learning.distil import all_aims, batch_of, distillation_loss
 from drafters.learning.memory import size
 from drafters.models.eagle_head import EagleHead
 from drafters.models.trainable_head import TrainableHead, drawn_steps, loss_of_steps
@@ -93,11 +93,8 @@ class HeadCourse(Course[TrainableHead, EagleHead]):
 
     def _steps(self, model: TrainableHead, lessons: Sequence[Lesson], steps: int) -> list[torch.Tensor]:
         """Logits ``(answer tokens, V)`` float32 of each step, at the tokens of all answers."""
-        ids = pad_sequence([torch.tensor([*lesson.prompt, *lesson.answer][1:]) for lesson in lessons], batch_first=True)
-        kept = [lesson.states.float() for lesson in lessons if lesson.states is not None]
-        states, wanted = pad_sequence(kept, batch_first=True), torch.zeros(ids.shape, dtype=torch.bool)
-        for row, lesson in zip(wanted, lessons, strict=True):
-            row[max(len(lesson.prompt) - 2, 0) : size(lesson) - 2] = True
-        device = self.embedding.device
-        embedded = functional.embedding(ids.to(device), self.embedding).detach().float()
-        return [logits.float() for logits in model(states.to(device), embedded, wanted.to(device), steps)]
+        batch, device = batch_of(lessons, self.embedding.device), self.embedding.device
+        states = pad_sequence([lesson.states for lesson in lessons if lesson.states is not None], batch_first=True)
+        embedded = functional.embedding(batch.ids[:, 1:], self.embedding).detach().float()
+        wanted = batch.predicts_answer[:, 1:]
+        return [logits.float() for logits in model(states.float().to(device), embedded, wanted, steps)]

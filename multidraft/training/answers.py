@@ -20,9 +20,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from drafters.base import TOP
 from drafters.errors import TrainingError
-from drafters.learning.distil import distillation_loss, read_out
+from drafters.learning.distil import Batch, Encoded, answer_logits, collate, distillation_loss, read_out
 from drafters.text import end_ids
-from multidraft.training.data import Batch, Encoded, by_length, collate
+from multidraft.training.data import by_length
 from multidraft.training.loop import LossOf, autocast
 from multidraft.training.processes import ALONE, Processes
 from multidraft.training.work import claim, write_file
@@ -47,17 +47,8 @@ class Answer(Encoded):
     top_probs: torch.Tensor
 
 
-def answer_logits(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
-    """Logits ``(answer tokens, vocabulary)`` at the positions that predict an answer token.
-
-    Prompts are given, never predicted, so the output layer is spared their positions: about half its cost.
-    """
-    hidden = model.get_decoder()(input_ids=batch.ids, use_cache=False).last_hidden_state
-    return read_out(model, hidden[batch.predicts_answer])
-
-
 def next_answer_ids(batch: Batch) -> torch.Tensor:
-    """Ids ``(answer tokens,)`` that :func:`answer_logits` predicts."""
+    """Ids ``(answer tokens,)`` that :func:`~drafters.learning.distil.answer_logits` predicts."""
     return batch.ids.roll(-1, dims=1)[batch.predicts_answer]
 
 

@@ -1,4 +1,4 @@
-"""Tokenised prompts with their answers, batches of them, and the target's hidden states of these."""
+"""Batches of tokenised prompts with their answers, and the target's hidden states of these."""
 
 from __future__ import annotations
 
@@ -9,43 +9,14 @@ from itertools import islice
 from typing import TypeVar
 
 import torch
-from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
+from drafters.learning.distil import Batch, Encoded, collate
 from multidraft.training.loop import autocast
 
 Text = TypeVar("Text", bound="Encoded")
 MEMORY = 4 * 2**30
 """Bytes of hidden states that are cached at most, by default."""
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """Token ids of a prompt with its answer; the first ``prompt_length`` ids are the prompt."""
-
-    ids: list[int]
-    prompt_length: int
-
-
-@dataclass
-class Batch:
-    """Right-padded ids ``(B, T)`` int64 with the mask ``(B, T)`` of positions whose *next* token is an answer token."""
-
-    ids: torch.Tensor
-    predicts_answer: torch.Tensor
-
-    def to(self, device: str) -> Batch:
-        """The same on ``device``."""
-        return Batch(self.ids.to(device), self.predicts_answer.to(device))
-
-
-def collate(sequences: Sequence[Encoded], pad: int) -> Batch:
-    """Pad to the longest; right padding needs no attention mask under causal attention."""
-    ids = pad_sequence([torch.tensor(s.ids) for s in sequences], batch_first=True, padding_value=pad)
-    mask = torch.zeros(ids.shape, dtype=torch.bool)
-    for row, s in zip(mask, sequences, strict=True):
-        row[s.prompt_length - 1 : len(s.ids) - 1] = True
-    return Batch(ids, mask)
 
 
 def by_length(texts: Iterable[Text], tokens_per_batch: int) -> list[list[Text]]:

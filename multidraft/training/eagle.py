@@ -17,9 +17,9 @@ from safetensors.torch import save_file
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from drafters.learning.distil import read_out
+from drafters.learning.distil import Encoded, read_out
 from drafters.models.trainable_head import TrainableHead, drawn_steps, loss_of_steps
-from multidraft.training.data import Encoded, FeatureBatch
+from multidraft.training.data import FeatureBatch
 from multidraft.training.loop import Budget, autocast, train
 from multidraft.training.processes import ALONE, Processes
 from multidraft.training.work import write_file, write_text

@@ -11,8 +11,8 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from drafters.learning.distil import Encoded
 from drafters.text import chat_ids
-from multidraft.training.data import Encoded
 from multidraft.training.pocket.corpus import FAMILIES, Example
 from multidraft.training.pocket.corpus.json_records import JsonRecords
 from multidraft.training.pocket.corpus.math_words import work_out

@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
+from drafters.learning.distil import collate
 from drafters.models.trainable_head import TrainableHead
 from drafters.text import chat_ids
 from multidraft.training.answers import (
@@ -27,7 +28,7 @@ from multidraft.training.answers import (
     language_model_loss,
     with_distributions,
 )
-from multidraft.training.data import MEMORY, FeatureBatch, bucket_batches, collate, read
+from multidraft.training.data import MEMORY, FeatureBatch, bucket_batches, read
 from multidraft.training.eagle import common_tokens, fit_head, save_head
 from multidraft.training.loop import Budget, train
 from multidraft.training.medusa import TrainableMedusa, fit_heads

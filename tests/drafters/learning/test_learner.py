@@ -10,7 +10,7 @@ from drafters.base import Lesson
 from drafters.errors import PoolError
 from drafters.learning import learner as learning
 from drafters.learning import versions as versioning
-from drafters.learning.distil import ModelCourse, answer_logits
+from drafters.learning.distil import ModelCourse, answer_logits, batch_of
 from drafters.learning.learner import Learner, Schedule
 from drafters.learning.memory import held_out
 from drafters.learning.versions import Version, Versions
@@ -185,7 +185,7 @@ def test_a_disk_that_is_full_costs_no_version(lessons, tmp_path, monkeypatch, ca
 def test_logits_in_a_batch_are_those_of_each_text(lessons):
     model = tiny.llama(3)
     with torch.no_grad():
-        together = answer_logits(model, lessons[:3])
+        together = answer_logits(model, batch_of(lessons[:3], model.device))
     alone = [tiny.logits_of(model, [*x.prompt, *x.answer])[len(x.prompt) - 1 : -1] for x in lessons[:3]]
     torch.testing.assert_close(together, torch.cat(alone), rtol=1e-4, atol=1e-4)
 

@@ -5,9 +5,9 @@ import torch
 from torch.nn import functional
 
 from drafters.checkpoints.eagle import read_head
+from drafters.learning.distil import Encoded
 from drafters.models.eagle_head import EagleHead
 from drafters.models.trainable_head import TrainableHead
-from multidraft.training.data import Encoded
 from multidraft.training.eagle import common_tokens, save_head
 from tests import tiny
 

@@ -9,11 +9,12 @@ from safetensors.torch import load_file
 
 from drafters.errors import PoolError
 from drafters.kinds.medusa import MedusaDrafter
+from drafters.learning.distil import collate
 from drafters.models.ngram import NGram, count_ngrams
 from drafters.models.target import Target
 from multidraft.training import loop
 from multidraft.training.answers import Answer
-from multidraft.training.data import by_length, cached_features, collate, read
+from multidraft.training.data import by_length, cached_features, read
 from multidraft.training.loop import Budget
 from multidraft.training.medusa import TrainableMedusa, build_ngram, fit_heads, heads_loss
 from tests import tiny

@@ -5,8 +5,9 @@ import random
 
 import torch
 
+from drafters.learning.distil import collate
 from drafters.pool import load_pool
-from multidraft.training.data import bucket_batches, collate
+from multidraft.training.data import bucket_batches
 from multidraft.training.pocket.corpus import FAMILIES, Example
 from multidraft.training.pocket.corpus.json_records import JsonRecords
 from multidraft.training.pocket.data import (

@@ -5,8 +5,8 @@ import random
 import pytest
 import torch
 
-from multidraft.training.answers import answer_logits, next_answer_ids
-from multidraft.training.data import collate
+from drafters.learning.distil import answer_logits, collate
+from multidraft.training.answers import next_answer_ids
 from multidraft.training.plan import make_llama
 from multidraft.training.pocket.data import echo
 from multidraft.training.pocket.induction import plant_copying
