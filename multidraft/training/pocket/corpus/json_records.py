@@ -24,11 +24,6 @@ PROMPTS = [
 ]
 
 
-def key_list(fields: list[Field], names: list[str]) -> str:
-    """The wanted keys as the prompt states them, inner keys in parentheses."""
-    return ", ".join(f"{name} ({', '.join(f.inner)})" if f.inner else name for f, name in zip(fields, names))
-
-
 def record_text(rng: random.Random, kind: RecordType, values: dict[str, Any], told: list[Field]) -> str:
     """The record in sentences: the lead first, the other fields in any order."""
     rest = [f for f in told if f.key not in kind.lead_keys]
@@ -79,10 +74,11 @@ class JsonRecords:
         texts = [record_text(rng, kind, v, told) for v in values]
         names = [rng.choice(f.names) for f in asked]
         records = [{name: v[f.key] for f, name in zip(asked, names)} for v in values]
+        keys = (f"{name} ({', '.join(f.inner)})" if f.inner else name for f, name in zip(asked, names))
         single = len(values) == 1
         prompt = rng.choice(PROMPTS).format(
             text=rng.choice(["\n", " "]).join(texts),
-            keys=key_list(asked, names),
+            keys=", ".join(keys),
             shape="a JSON object" if single else "a JSON list of two objects",
             topic=kind.topic if single else f"two {kind.topic}s",
         )

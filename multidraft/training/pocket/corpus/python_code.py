@@ -57,11 +57,6 @@ def edge_cases(task: Task, args: Args) -> list[Args]:
     return [empty, long]
 
 
-def describe_arguments(task: Task) -> str:
-    """The parameters in words."""
-    return " and ".join(TYPE_WORDS[kind].format(name) for name, kind in task.params)
-
-
 def write_function(task: Task) -> str:
     """The function with type hints and a docstring."""
     params = ", ".join(f"{name}: {kind}" for name, kind in task.params)
@@ -98,7 +93,7 @@ class PythonCode:
         examples = [example_text(task.name, args, value) for args, value in zip(shown, expected)]
         prompt = rng.choice(PHRASINGS).format(
             name=task.name,
-            args=describe_arguments(task),
+            args=" and ".join(TYPE_WORDS[kind].format(name) for name, kind in task.params),
             goal=task.goal,
             extras=" ".join(task.extras),
             tests=" and ".join(examples),

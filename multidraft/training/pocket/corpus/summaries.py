@@ -12,7 +12,6 @@ from multidraft.training.pocket.corpus.summaries_data import (
     KINDS,
     LAST_NAMES,
     OPEN_POINTS,
-    Kind,
 )
 
 DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
@@ -92,12 +91,7 @@ class Summary(Verbatim):
         opening = _capitalised(rng.choice(EVENT_ORDERS).format(event=event, place=place, time=time)) + "."
         asides = rng.sample((*kind.asides, *BYSTANDERS), rng.randint(1, 2))  # of them no summary tells
         asides = [aside.format(m=rng.randint(3, 40), name=bystander) for aside in asides]
-        return self._framed(rng, kind, _report(rng, opening, asides, others), points, contents)
-
-    def _framed(
-        self, rng: random.Random, kind: Kind, report: str, points: list[str], contents: dict[str, str]
-    ) -> Example:
-        """Put the instruction around the report and write the bullets in the order asked for."""
+        report = _report(rng, opening, asides, others)
         labels = {point: rng.choice(LABELS[point]) for point in points}
         request = rng.choice(INSTRUCTIONS).format(kind=kind.title, labels=", ".join(labels.values()), report=report)
         bullets = [f"- {labels[point]}: {contents[point]}" for point in points]
