@@ -49,21 +49,18 @@ class Likeness:
         self.goes_on = np.ones(len(weights))
         self.goes_on[np.cumsum(sizes) - 1] = self.goes_on[-1] = 0.0  # the last stretch of each text
         self._passed: dict[tuple[int, float], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+        """Of each stretch the share of its weight that stays and the share that moves on, and what begins anew."""
 
     def pass_on(self, tokens: int, kept: float) -> None:
         """Let ``tokens`` pass, in which the task has stayed the same with the chance ``kept``."""
-        kept_here, moved, fresh = self._passing(tokens, kept)
+        if (tokens, kept) not in self._passed:
+            moved = kept * (1.0 - (1.0 - 1.0 / STRETCH) ** tokens) * self.goes_on
+            self._passed[tokens, kept] = kept - moved, moved, (1.0 - kept) * self.start
+        kept_here, moved, fresh = self._passed[tokens, kept]
         moving = self.weights * moved
         self.weights *= kept_here
         self.weights[1:] += moving[:-1]
         self.weights += fresh
-
-    def _passing(self, tokens: int, kept: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of each stretch the share of its weight that stays and the share that moves on, and what begins anew."""
-        if (tokens, kept) not in self._passed:
-            moved = kept * (1.0 - (1.0 - 1.0 / STRETCH) ** tokens) * self.goes_on
-            self._passed[tokens, kept] = kept - moved, moved, (1.0 - kept) * self.start
-        return self._passed[tokens, kept]
 
     def saw(self, arm: int, chances: np.ndarray, otherwise: float) -> None:
         """Learn from a draft of one drafter.
