@@ -186,8 +186,7 @@ def _merged(known: tuple[np.ndarray, np.ndarray], more: list[np.ndarray]) -> tup
     if not more:
         return known
     fresh, times = np.unique(np.concatenate(more), return_counts=True)
-    keys, counts = np.concatenate((known[0], fresh)), np.concatenate((known[1], times.astype(np.int64)))
-    order = np.argsort(keys, kind="stable")
-    keys, counts = keys[order], counts[order]
-    starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1]))[: len(keys)])
-    return keys[starts], np.add.reduceat(counts, starts) if len(starts) else counts
+    keys, places = np.unique(np.concatenate((known[0], fresh)), return_inverse=True)
+    counts = np.zeros(len(keys), np.int64)
+    np.add.at(counts, places, np.concatenate((known[1], times)))
+    return keys, counts
