@@ -37,11 +37,6 @@ class Memory:
         yield from self.sample.values()
         yield from self.latest.values()
 
-    @property
-    def tokens(self) -> int:
-        """Of all texts, prompts too."""
-        return sum(map(size, self))
-
     def add(self, lesson: Lesson) -> bool:
         """Keep a text; ``False`` where it is kept already, or is longer than there is room for."""
         name = key(lesson.prompt, lesson.answer)

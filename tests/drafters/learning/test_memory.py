@@ -16,7 +16,7 @@ def test_half_is_the_latest_and_half_a_fair_sample_of_all_before():
         memory = Memory(400, random.Random(seed))
         for number in range(200):
             assert memory.add(text(number))
-            assert memory.tokens <= 400
+            assert sum(map(size, memory)) <= 400
         assert [lesson.prompt[0] for lesson in memory.latest.values()] == list(range(180, 200))
         for lesson in memory.sample.values():
             found[lesson.prompt[0]] += 1
