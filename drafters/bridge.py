@@ -55,12 +55,7 @@ class BridgedDrafter(PointMassDrafter):
     kind = "bridge"
 
     def __init__(
-        self,
-        name: str,
-        inner: Drafter,
-        own: PreTrainedTokenizerBase,
-        target: PreTrainedTokenizerBase,
-        vocab_size: int,
+        self, name: str, inner: Drafter, own: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase, vocab_size: int
     ):
         self.name, self.inner, self.own, self.target, self.vocab_size = name, inner, own, target, vocab_size
         self.parameter_count, self.stored_bytes = inner.parameter_count, inner.stored_bytes

@@ -13,14 +13,7 @@ import torch
 
 from drafters.caches import SETTING, Caches
 from drafters.card import Card
-from drafters.checkpoints.model_sizes import (
-    cache_numbers,
-    config_of,
-    prefill_bytes,
-    skeleton,
-    weight_bytes,
-    window_of,
-)
+from drafters.checkpoints.model_sizes import cache_numbers, config_of, prefill_bytes, skeleton, weight_bytes, window_of
 from drafters.errors import PoolMemoryError
 from drafters.hardware import GIB, format_bytes, free_memory
 from drafters.kinds.base import SizeContext

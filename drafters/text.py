@@ -36,9 +36,7 @@ def chat_ids(
 
 
 def message_ids(
-    tokenizer: PreTrainedTokenizerBase,
-    messages: Sequence[Mapping[str, str]],
-    settings: Mapping[str, Any],
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]], settings: Mapping[str, Any]
 ) -> list[int]:
     """Token ids of messages, each with ``role`` and ``content``, in the tokenizer's chat form. The template is given
     ``settings`` besides, e.g. ``enable_thinking``."""

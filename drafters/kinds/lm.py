@@ -18,14 +18,7 @@ from drafters.bridge import BridgedDrafter
 from drafters.checkpoints.digest import digest_of
 from drafters.checkpoints.hub import MODEL_FILES
 from drafters.checkpoints.loading import drafter_tokenizer, load_model, same_tokens
-from drafters.checkpoints.model_sizes import (
-    cache_numbers,
-    config_of,
-    prefill_bytes,
-    skeleton,
-    weight_bytes,
-    window_of,
-)
+from drafters.checkpoints.model_sizes import cache_numbers, config_of, prefill_bytes, skeleton, weight_bytes, window_of
 from drafters.draft import Draft
 from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, Confidence, Footprint, ModelEntry, SizeContext, register

@@ -85,9 +85,7 @@ def run_options(tokens: int) -> onnxruntime.RunOptions | None:
 
 
 def bind(
-    session: onnxruntime.InferenceSession,
-    inputs: Mapping[str, Array],
-    outputs: Mapping[str, Array],
+    session: onnxruntime.InferenceSession, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
 ) -> onnxruntime.IOBinding:
     """Bind arrays on the CPU as they lie in memory, which has to live as long. An array may be input and output where
     the graph is done with reading it before the output is written."""

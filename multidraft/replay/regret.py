@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 
 def acceptance_table(
-    pool: Pool,
-    prompt_ids: Sequence[int],
-    output_ids: Sequence[int],
-    draft_length: int,
-    without: Collection[str] = (),
+    pool: Pool, prompt_ids: Sequence[int], output_ids: Sequence[int], draft_length: int, without: Collection[str] = ()
 ) -> np.ndarray:
     """``A[i, s]``: how many tokens of drafter ``i``'s greedy draft begun at output position ``s`` would be accepted.
 

@@ -58,11 +58,7 @@ class TrainableMedusa(nn.Module):
 
 
 def fit_heads(
-    model: TrainableMedusa,
-    target: PreTrainedModel,
-    batches: Iterator[FeatureBatch],
-    budget: Budget,
-    lr: float = 1e-3,
+    model: TrainableMedusa, target: PreTrainedModel, batches: Iterator[FeatureBatch], budget: Budget, lr: float = 1e-3
 ) -> None:
     """Train heads for ``target``, whose weights stay as they are.
 

@@ -199,12 +199,7 @@ Licence of the target: {licence}. It may bind what is made from its answers, too
 
 
 def model_card(
-    plan: Plan,
-    description: str,
-    answers: Sequence[Answer],
-    matrix: Matrix,
-    routed: float | None,
-    licence: str | None,
+    plan: Plan, description: str, answers: Sequence[Answer], matrix: Matrix, routed: float | None, licence: str | None
 ) -> str:
     """The README of a pool, in the form of the Hub.
 

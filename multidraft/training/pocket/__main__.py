@@ -30,14 +30,7 @@ from multidraft.training.medusa import build_ngram
 from multidraft.training.plan import make_llama
 from multidraft.training.pocket.corpus import FAMILIES, Example, Split
 from multidraft.training.pocket.corpus.two_tasks import tasks_of
-from multidraft.training.pocket.data import (
-    CONTEXT_WINDOW,
-    FAMILY_WEIGHTS,
-    Mixture,
-    drilled,
-    quoting,
-    train_tokenizer,
-)
+from multidraft.training.pocket.data import CONTEXT_WINDOW, FAMILY_WEIGHTS, Mixture, drilled, quoting, train_tokenizer
 from multidraft.training.pocket.induction import plant_copying
 from multidraft.training.pocket.models import (
     TARGET_SHAPE,

@@ -21,13 +21,7 @@ from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from drafters.learning.distil import collate
 from drafters.models.trainable_head import TrainableHead
 from drafters.text import chat_ids
-from multidraft.training.answers import (
-    Answer,
-    answer_batch,
-    answer_batches,
-    language_model_loss,
-    with_distributions,
-)
+from multidraft.training.answers import Answer, answer_batch, answer_batches, language_model_loss, with_distributions
 from multidraft.training.data import MEMORY, FeatureBatch, bucket_batches, read
 from multidraft.training.eagle import common_tokens, fit_head, save_head
 from multidraft.training.loop import Budget, train
@@ -59,11 +53,7 @@ def save_model(model: LlamaForCausalLM, folder: Path) -> None:
 
 
 def collect_answers(
-    target: LlamaForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    minutes: float,
-    seed: int,
-    batch: int = 96,
+    target: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, minutes: float, seed: int, batch: int = 96
 ) -> list[Answer]:
     """Let the target answer training prompts of all families, a batch of one family after the other.
 
@@ -193,10 +183,7 @@ class Heads:
 
 
 def score_target(
-    target: LlamaForCausalLM,
-    tokenizer: PreTrainedTokenizerFast,
-    per_family: int,
-    max_new_tokens: int = 480,
+    target: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, per_family: int, max_new_tokens: int = 480
 ) -> dict[str, list[tuple[Example, str]]]:
     """Ask ``per_family`` held-out prompts of each family, greedily, and check every answer exactly; the wrong ones."""
     rng, found = random.Random(20), {}
