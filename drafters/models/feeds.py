@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from drafters.models.decoder import Decoder, DraftOptions, Likeliest, States
-from drafters.models.streams import answer
+from drafters.models.streams import Model, answer
 
 CHUNK = 512
 """Longer inputs are fed in pieces of so many tokens at most, which bounds the memory of scores and biases."""
@@ -69,8 +69,8 @@ def pieces_of(begin: int, end: int, rows: int, size: int = CHUNK) -> Iterator[tu
         yield piece, until, max(until - max(piece, end - rows), 1)  # no forward is without logits
 
 
-class Runs(Protocol):
-    """A model with a cache in slots, one for each text."""
+class Runs(Model, Protocol):
+    """A model with a cache in slots, one for each text: it makes of each :class:`Feed` an :class:`Answer`."""
 
     window: int
     vocab_size: int
@@ -81,9 +81,6 @@ class Runs(Protocol):
 
     def release_slot(self, slot: int) -> None:
         """Take a slot back."""
-
-    def run(self, feeds: Sequence[Any]) -> Sequence[Any]:
-        """What the model makes of each :class:`Feed`, an :class:`Answer`."""
 
     def keep(self, slot: int, start: int, kept: Sequence[int]) -> None:
         """As :meth:`~drafters.models.decoder.Decoder.keep`."""
