@@ -42,11 +42,9 @@ class Family(Protocol):
 
     def example(self, rng: random.Random, split: Split) -> Example:
         """Draw one example whose combination belongs to ``split``."""
-        ...
 
     def is_correct(self, example: Example, answer: str) -> bool:
         """Whether ``answer`` (a model's text, never trusted) solves ``example``; never raises."""
-        ...
 
 
 class Verbatim:
