@@ -31,7 +31,6 @@ from drafters.models.remote import RemoteTarget
 from drafters.models.target import Target
 from drafters.progress import Report, Steps, silent
 from drafters.router import Router
-from drafters.sampling import SamplingParams
 from drafters.text import TokenTexts, Turn, chat_ids, message_ids, stop_ids_of
 from drafters.traffic import Expectation
 
@@ -216,21 +215,11 @@ class Pool:
         """What drafters that learn draft with in the present query, by name."""
         return {drafter.name: drafter.version for drafter in self.drafters if drafter.version}
 
-    def gamma(
-        self,
-        context: Sequence[int],
-        start: int,
-        p: torch.Tensor | None,
-        params: SamplingParams,
-        benched: Benched | None = None,
-        without: Collection[str] = (),
-        first: int = 1,
-    ) -> np.ndarray:
-        """Acceptance probabilities ``(m, K, N)`` of all drafters at positions ``start … len(context) - 1``, by depth
+    def gamma(self, evidence: Evidence, benched: Benched | None = None, without: Collection[str] = ()) -> np.ndarray:
+        """Acceptance probabilities ``(m, K, N)`` of all drafters at the verified positions, by depth
         (:meth:`~drafters.base.Drafter.gamma`); 0 of those that are in ``benched`` (see :func:`~drafters.benched.ask`)
-        or named in ``without``. The other arguments are those of :class:`~drafters.base.Evidence`."""
-        evidence = Evidence(context, start, p, params, first)
-        rows = np.zeros((params.draft_length, len(self.drafters), len(evidence)))
+        or named in ``without``."""
+        rows = np.zeros((evidence.params.draft_length, len(self.drafters), len(evidence)))
 
         def fill(judge: Drafter | DrafterGroup, arms: int | list[int]) -> None:
             gamma = judge.gamma(evidence)

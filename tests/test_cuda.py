@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from drafters.base import Evidence
 from drafters.sampling import SamplingParams
 from multidraft.engine.decoding import generate
 from multidraft.engine.lossless import greedy_differences
@@ -78,7 +79,7 @@ def test_gamma_is_that_of_the_cpu(pool, kinds_card, expected, params):
     gammas = []
     for each in (pool, kinds.load(kinds_card)):
         p = torch.softmax(tiny.logits_of(each.target.model, context)[start - 1 : -1], dim=-1)
-        gammas.append(each.gamma(context, start, None if params.greedy else p, params))
+        gammas.append(each.gamma(Evidence(context, start, None if params.greedy else p, params)))
     np.testing.assert_allclose(*gammas, atol=1e-3)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from greenlet import GreenletExit
 
+from drafters.base import Evidence
 from drafters.caches import ran_out
 from drafters.draft import Draft
 from drafters.errors import ContextWindowError, DraftError, told
@@ -273,12 +274,10 @@ class Decoding(Iterator[Round]):
             self._unseen_p.append(probabilities(done.logits[done.rows], self.params))
         if not self._wants_evaluation(len(done.tokens)):
             return None
-        p = torch.cat(self._unseen_p) if self._unseen_p else None
         span = min(self.policy.evaluation_span or len(self.context), len(self.context) - self._evaluated)
-        start = len(self.context) - span
-        p = None if p is None else p[-span:]
-        first = self.generation.prompt_tokens
-        gamma = self.pool.gamma(self.context, start, p, self.params, self._drafting.benched, first=first)
+        start, first = len(self.context) - span, self.generation.prompt_tokens
+        p = torch.cat(self._unseen_p)[-span:] if self._unseen_p else None
+        gamma = self.pool.gamma(Evidence(self.context, start, p, self.params, first), self._drafting.benched)
         self._evaluated, self._unseen_p = len(self.context), []
         return gamma
 

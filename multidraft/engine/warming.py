@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from drafters.base import Evidence
 from drafters.benched import Benched
 from drafters.draft import Draft
 from drafters.hardware import clock
@@ -48,7 +49,7 @@ def _measure(pool: Pool, params: SamplingParams) -> None:
         pool.prepare(text, (), benched)
         pool.costs.begin(len(text), ())
         begun = clock(pool.device)
-        pool.gamma(text, len(text) - 1, None, params, benched)
+        pool.gamma(Evidence(text, len(text) - 1, None, params), benched)
         pool.costs.evaluated(clock(pool.device) - begun)
         for length in range(1, min(params.draft_length, (pool.target.window - len(text)) // 2) + 1):
             begun = clock(pool.device)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from drafters.base import Evidence
 from drafters.errors import PromptError
 from drafters.sampling import SamplingParams, probabilities
 from multidraft.engine.arguments import check_ids, check_pool
@@ -133,7 +134,7 @@ def gamma_table(
         for start, tokens, logits in teacher_forced(pool, prompt_ids, output_ids, chunk):
             context += tokens
             p, first = probabilities(logits, params), len(prompt_ids)
-            rows.append(pool.gamma(context, first + start, p, params, without=without, first=first))
+            rows.append(pool.gamma(Evidence(context, first + start, p, params, first), without=without))
     return np.concatenate(rows) if rows else np.empty((0, params.draft_length, len(pool.drafters)))
 
 

@@ -63,7 +63,7 @@ def test_every_kind_says_by_depth_what_its_drafts_do(kinds_card):
     out = generate(pool, ids, "autoregressive", SamplingParams(24, draft_length=LENGTH))
     context = [*ids, *out.token_ids]
     for start in (len(ids), len(ids) + 7):
-        gamma = pool.gamma(context, start, None, GREEDY)
+        gamma = pool.gamma(Evidence(context, start, None, GREEDY))
         table = pool.acceptances(context, start, LENGTH).accepted
         assert gamma.shape == (len(context) - start, LENGTH, len(pool.drafters))
         for column, drafter in enumerate(pool.drafters):

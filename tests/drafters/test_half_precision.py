@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from drafters.base import Evidence
 from drafters.sampling import SamplingParams
 from multidraft.engine.decoding import generate
 from multidraft.engine.lossless import greedy_differences
@@ -64,6 +65,6 @@ def test_gamma_is_a_probability(pool, temperature):
     params = SamplingParams(TOKENS, temperature=temperature, draft_length=4)
     context = [*PROMPT, *generate(pool, PROMPT, "autoregressive", params).token_ids]
     p = torch.softmax(tiny.logits_of(pool.target.model, context)[len(PROMPT) - 1 : -1].float(), dim=-1)
-    gamma = pool.gamma(context, len(PROMPT), p if temperature else None, params)
+    gamma = pool.gamma(Evidence(context, len(PROMPT), p if temperature else None, params))
     assert gamma.shape == (TOKENS, 4, len(pool.drafters)) and (gamma >= 0.0).all() and (gamma <= 1.0).all()
     assert gamma[..., 0].sum() > 0.0

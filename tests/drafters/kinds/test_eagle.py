@@ -85,10 +85,10 @@ def test_gamma_is_what_the_first_tokens_of_its_drafts_hold(pool):
     context = [*prompt, *generate(pool, PROMPTS[0], "autoregressive", GREEDY).token_ids]
     start = len(prompt)
     generator = torch.Generator()
-    greedy = pool.gamma(context, start, None, GREEDY)
+    greedy = pool.gamma(Evidence(context, start, None, GREEDY))
     sampled = SamplingParams(30, temperature=1.0, draft_length=4)
     p = torch.softmax(tiny.logits_of(pool.target.model, context)[start - 1 : -1], dim=-1)
-    soft = pool.gamma(context, start, p, sampled)
+    soft = pool.gamma(Evidence(context, start, p, sampled))
     for column, drafter in enumerate(pool.drafters[1:], 1):
         for row, position in enumerate(range(start, len(context))):
             draft = drafter.propose(context[:position], GREEDY.draft_length, GREEDY, generator)

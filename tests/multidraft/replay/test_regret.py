@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from drafters.base import common_prefix
+from drafters.base import Evidence, common_prefix
 from drafters.errors import PromptError
 from drafters.sampling import SamplingParams, probabilities
 from multidraft.engine.decoding import generate
@@ -188,7 +188,7 @@ def test_gamma_table_is_the_overlap_of_the_distributions(pool, chunk):
     table = gamma_table(pool, prompt, out.token_ids, params, chunk)
     context = [*prompt, *out.token_ids]
     p = probabilities(tiny.logits_of(pool.target.model, context), params)[len(prompt) - 1 : -1]
-    whole = pool.gamma(context, len(prompt), p, params)
+    whole = pool.gamma(Evidence(context, len(prompt), p, params))
     np.testing.assert_allclose(table, whole, atol=1e-5)
 
 
