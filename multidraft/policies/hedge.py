@@ -100,22 +100,11 @@ class FullInformation(DrawnArm):
         self.last_reward = feedback.block_efficiency
         self.unseen_chunks.append(feedback.emitted)
         if feedback.gamma is not None:
-            self._check(feedback.gamma)
             if self.settings.span and len(feedback.gamma) < sum(self.unseen_chunks):
                 self.queue.skip()
             for losses in self._losses(feedback.gamma, feedback.draft_length).tolist():
                 self.learn(losses)
             self.unseen_chunks = []
-
-    def _check(self, gamma: np.ndarray) -> None:
-        """Raise :class:`ValueError` unless ``gamma`` is an ``(m, depths, N)`` array of numbers."""
-        if gamma.ndim != 3 or gamma.shape[2] != self.arm_count:
-            wanted = f"(positions, depths, {self.arm_count} drafters)"
-            raise ValueError(f"gamma must have the shape {wanted}, got {gamma.shape}")
-        finite = np.isfinite(gamma)
-        if not finite.all():  # one NaN would spread to the probabilities of all arms and stay there
-            broken = [name for name, good in zip(self.arms, finite.all(axis=(0, 1)), strict=True) if not good]
-            raise ValueError(f"acceptance probabilities of {', '.join(broken)} are not finite; check those drafters")
 
     def _losses(self, gamma: np.ndarray, draft_length: int) -> np.ndarray:
         if self.settings.game == "chunk":

@@ -207,21 +207,6 @@ def test_a_guess_counts_as_one_loss_for_each_token_of_a_draft_and_spares_the_war
     assert rounds == [12, 24]
 
 
-@pytest.mark.parametrize("shape", [(5, K, 2), (5, 3), (5, 3, K)])
-def test_gamma_for_another_pool_is_refused(shape):
-    policy = make_policy("normal-hedge:loss=acceptance", 3)
-    with pytest.raises(ValueError, match=r"\(positions, depths, 3 drafters\), got \(5, "):
-        policy.update(Feedback(0, K, 4, 5, K, gamma=np.full(shape, 0.5)))
-
-
-def test_a_broken_drafter_is_named():
-    policy = make_policy("normal-hedge", ["math", "code", "sql"])
-    gamma = np.full((5, 3, 3), 0.5)
-    gamma[3, 2, 1] = np.nan
-    with pytest.raises(ValueError, match="acceptance probabilities of code are not finite"):
-        policy.update(Feedback(0, K, 4, 5, K, gamma=gamma))
-
-
 def test_soft_acceptance_is_asked_for_by_its_setting():
     policies = [make_policy(f"normal-hedge{setting}", 2) for setting in ("", ":gamma=soft")]
     assert [(policy.uses_gamma, policy.uses_soft_gamma) for policy in policies] == [(True, False), (True, True)]
