@@ -15,9 +15,7 @@ from drafters.base import Acceptances
 from storage.records import Generation
 from storage.run import Run, plain
 
-JSON_COLUMNS = (
-    *("turns", "drafters", "readers", "libraries", "versions", "benched", "prior", "drafter_rounds", "suitability"),
-)
+JSON_COLUMNS = "turns drafters readers libraries versions benched prior drafter_rounds suitability".split()
 """Columns of ``runs`` that hold a list or an object as JSON."""
 
 JSON_ROUND_COLUMNS = ("drafted", "tokens", "pieces", "probabilities", "choices", "siblings", "texts")
