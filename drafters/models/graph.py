@@ -69,13 +69,12 @@ class Graph:
 
     def linear(self, x: str, weight: torch.Tensor, bias: torch.Tensor | None = None, into: str = "") -> str:
         """``x`` times ``weight`` (outputs, inputs), plus ``bias``."""
-        product = "" if bias is not None else into
-        (y,) = self._product(x, weight, product)
+        y = self._product(x, weight, into if bias is None else "")
         return y if bias is None else self.ops("Add", [y, self.weight(bias)], outputs=[into])[0]
 
-    def _product(self, x: str, weight: torch.Tensor, into: str) -> list[str]:
+    def _product(self, x: str, weight: torch.Tensor, into: str) -> str:
         if not self.int8:
-            return self.ops("FusedMatMul", [x, self.weight(weight)], outputs=[into], domain=FUSED, transB=1)
+            return self.ops("FusedMatMul", [x, self.weight(weight)], outputs=[into], domain=FUSED, transB=1)[0]
         rows, columns = weight.shape
         return self.ops(
             "MatMulNBits",
@@ -87,7 +86,7 @@ class Graph:
             accuracy_level=4,  # activations in 8 bits
             N=rows,
             K=columns,
-        )
+        )[0]
 
     def norm(
         self, x: str, skip: str | None, weight: torch.Tensor, epsilon: float, into: Sequence[str] = ("", "")
