@@ -10,6 +10,7 @@ from typing import Any, TypedDict, TypeVar
 import gradio as gr
 
 from drafters.errors import UserError, quoted
+from drafters.sampling import SamplingParams
 from multidraft.bench.batches import summary_of_batches
 from multidraft.bench.measure import Request
 from multidraft.bench.suites import SuiteItem
@@ -131,13 +132,13 @@ class Api:
             gr.api(decodes, api_name=decodes.__name__, concurrency_limit=most)
         gr.api(self.policies, api_name="policies", queue=False)
 
-    def _most(self, max_new_tokens: int | None) -> int:
-        """How many new tokens are asked for."""
-        return (
-            min(NEW_TOKENS, self.workbench.limits.new_tokens or NEW_TOKENS)
-            if max_new_tokens is None
-            else max_new_tokens
-        )
+    def _params(
+        self, most: int | None, temperature: float, top_p: float, top_k: int, draft_length: int | None
+    ) -> SamplingParams:
+        """The parameters asked for; ``None`` takes what is usual here."""
+        usual = min(NEW_TOKENS, self.workbench.limits.new_tokens or NEW_TOKENS)
+        length = self.workbench.pool.draft_length if draft_length is None else draft_length
+        return make_params(usual if most is None else most, temperature, top_p, top_k, length)
 
     def submit(
         self,
@@ -151,7 +152,7 @@ class Api:
         seed: int = 0,
         learn: bool = True,
     ) -> RunJob:
-        """Put a run in line, or say what is wrong with it.
+        """Put a run in line, or raise :class:`UserError`, which the page makes an answer of.
 
         Args:
             prompt: what the target is to answer.
@@ -164,15 +165,10 @@ class Api:
             seed: same seed, same tokens (but under a policy with start=previous).
             learn: whether drafters and policies may learn from this run for later ones; the history records it anyway.
         """
-        try:
-            length = self.workbench.pool.draft_length if draft_length is None else draft_length
-            params = make_params(self._most(max_new_tokens), temperature, top_p, top_k, length)
-            prompt, policy, seed = _text("prompt", prompt), _text("policy", policy), whole_number("seed", seed)
-            return self.workbench.submit(
-                Request(prompt, policy, params, seed, Origin("api", learn=_truth("learn", learn)))
-            )
-        except UserError as error:
-            raise gr.Error(str(error), print_exception=False) from None
+        params = self._params(max_new_tokens, temperature, top_p, top_k, draft_length)
+        prompt, policy, seed = _text("prompt", prompt), _text("policy", policy), whole_number("seed", seed)
+        origin = Origin("api", learn=_truth("learn", learn))
+        return self.workbench.submit(Request(prompt, policy, params, seed, origin))
 
     @endpoint(dict[str, Any], takes=submit)
     def generate(self, *asked: Any, **named: Any) -> Iterator[dict[str, Any] | None]:
@@ -261,16 +257,12 @@ class Api:
                 throughput of each policy instead of speed-ups.
             learn: whether drafters and policies may learn from these runs for later ones.
         """
-        try:
-            items, specs = _items(prompts, policies)
-            length = self.workbench.pool.draft_length if draft_length is None else draft_length
-            params = make_params(self._most(max_new_tokens), 0.0, 1.0, 0, length)
-            seed, at_once = whole_number("seed", seed), whole_number("texts at once", texts_at_once)
-            learn = _truth("learn", learn)
-            job = BatchJob(self.workbench, items, specs, params, seed, "api", texts_at_once=at_once, learn=learn)
-            batch = self.workbench.jobs.submit(job)
-        except UserError as error:
-            raise gr.Error(str(error), print_exception=False) from None
+        items, specs = _items(prompts, policies)
+        params = self._params(max_new_tokens, 0.0, 1.0, 0, draft_length)
+        seed, at_once = whole_number("seed", seed), whole_number("texts at once", texts_at_once)
+        learn = _truth("learn", learn)
+        job = BatchJob(self.workbench, items, specs, params, seed, "api", texts_at_once=at_once, learn=learn)
+        batch = self.workbench.jobs.submit(job)
         try:
             yield from _alive(batch)
         finally:

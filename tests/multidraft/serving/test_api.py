@@ -12,6 +12,7 @@ import gradio as gr
 import pytest
 from gradio.utils import get_function_description
 
+from drafters.errors import UserError
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.bench.measure import Request
@@ -41,7 +42,7 @@ def test_what_is_not_to_be_learnt_from_says_so_in_the_history(workbench: Workben
     last(Api(workbench).generate("abc", "ucb", max_new_tokens=4, learn=False))
     last(Api(workbench).batch(["abd"], ["ucb"], max_new_tokens=4, learn=False))
     assert not pool.previous
-    with pytest.raises(gr.Error, match="learn must be true or false"):
+    with pytest.raises(UserError, match="learn must be true or false"):
         next(Api(workbench).generate("abc", learn="no"))
     last(Api(workbench).generate("abc", "ucb", max_new_tokens=4))
     assert pool.previous and store.flush()
@@ -71,7 +72,7 @@ def test_generate_returns_text_and_figures(workbench: Workbench) -> None:
     [("  ", "ucb", "empty"), ("abc", "nonsense", "choose one of"), ("a" * 99, "ucb", "window")],
 )
 def test_generate_refuses_with_a_clear_message(workbench: Workbench, prompt: str, policy: str, words: str) -> None:
-    with pytest.raises(gr.Error, match=words):
+    with pytest.raises(UserError, match=words):
         next(Api(workbench).generate(prompt, policy))
 
 
@@ -91,7 +92,7 @@ def test_generate_refuses_with_a_clear_message(workbench: Workbench, prompt: str
     ],
 )
 def test_whatever_json_is_sent_gets_a_sentence(workbench: Workbench, arguments: dict[str, object], said: str) -> None:
-    with pytest.raises(gr.Error, match=said):
+    with pytest.raises(UserError, match=said):
         next(Api(workbench).generate(**{"prompt": "abc", **arguments}))
 
 
@@ -117,7 +118,7 @@ def test_batches_that_cannot_run_get_a_sentence(
     workbench: Workbench, prompts: Any, policies: Any, changes: dict[str, int], said: str
 ) -> None:
     workbench.limits = PUBLIC
-    with pytest.raises(gr.Error, match=said):
+    with pytest.raises(UserError, match=said):
         next(Api(workbench).batch(prompts, policies, **changes))
 
 
@@ -140,7 +141,7 @@ def test_programs_and_visitors_share_the_limit_on_batches(workbench: Workbench, 
     runs = [Api(workbench).batch(["abc"], ["ucb"], max_new_tokens=6) for _ in range(BatchJob.limit + 1)]
     for run in runs[:-1]:
         next(run)
-    with pytest.raises(gr.Error, match="batches are already running"):
+    with pytest.raises(UserError, match="batches are already running"):
         next(runs[-1])
     for run in runs:
         run.close()
@@ -191,7 +192,7 @@ def test_stream_tells_every_round_once(workbench: Workbench) -> None:
 
 
 def test_a_stream_refuses_with_a_clear_message_and_leaving_it_ends_the_run(workbench: Workbench, gate) -> None:
-    with pytest.raises(gr.Error, match="choose one of"):
+    with pytest.raises(UserError, match="choose one of"):
         next(Api(workbench).stream("abc", "nonsense"))
     gate.open()
     stream = Api(workbench).stream("abc abd", "ucb", max_new_tokens=50)
@@ -221,7 +222,7 @@ def test_a_batch_of_several_texts_at_once_returns_its_throughput(workbench: Work
     assert [line["policy"] for line in report["throughput"]] == ["ucb", "autoregressive"]
     assert all(line["tokens_per_second"] > 0 < line["over_batch"] for line in report["throughput"])
     assert {(row["streams"], row["speedup"]) for row in report["rows"]} == {(2, None)}
-    with pytest.raises(gr.Error, match="texts at once must be one of 1, 2, 4, 8, 16, got 5"):
+    with pytest.raises(UserError, match="texts at once must be one of 1, 2, 4, 8, 16, got 5"):
         next(Api(workbench).batch(["abc"], ["ucb"], texts_at_once=5))
 
 
