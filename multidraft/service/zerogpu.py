@@ -178,12 +178,8 @@ class ZeroGpu:
 
     def _end(self, measurement: Measurement, ended: Ended) -> None:
         generation, run, pool = measurement.generation, measurement.run, self._pool
-        generation.status, generation.error, generation.prior = (
-            ended.status,
-            ended.error or generation.error,
-            ended.prior,
-        )
-        generation.benched = ended.benched
+        generation.status, generation.error = ended.status, ended.error or generation.error
+        generation.benched, generation.prior = ended.benched, ended.prior
         measurement.differences, run.scores = ended.differences, ended.scores
         run.conditions = replace(run.conditions, hardware=ended.hardware)
         pool.previous, pool.costs = ended.memory.previous, ended.memory.costs
