@@ -167,7 +167,7 @@ def phases(rows: pd.DataFrame, policies: Sequence[str]) -> Table:
     total = rows[[column for column, _ in PHASES]].sum(axis=1)
     parts = [
         [
-            template.with_share(f"{1000 * seconds / max(tokens, 1):.2f}", f"{seconds / whole if whole else 0:.1%}")
+            markup.stacked(f"{1000 * seconds / max(tokens, 1):.2f}", f"{seconds / whole if whole else 0:.1%}")
             for seconds, tokens, whole in zip(rows[column], rows["output_tokens"], total)
         ]
         for column, _ in PHASES
@@ -212,4 +212,4 @@ def _interval(line: Any, name: str, digits: int, unit: str = "", scale: float = 
     to = " to " if low < 0 else "–"
     around = "" if pd.isna(low) else f"{number(scale * low, digits)}{to}{number(scale * high, digits)}"
     of = f"Over {count(runs, 'run')} of {count(int(prompts), 'prompt')}" + (f", {_INTERVAL}" if around else "")
-    return template.interval(of, number(scale * mean, digits, unit), around)
+    return markup.tip(markup.stacked(number(scale * mean, digits, unit), around), of)
