@@ -12,15 +12,7 @@ from multidraft.bench.baseline import BASELINE
 from multidraft.bench.summary import Row, grouped, mean, speedups
 from multidraft.bench.table import count
 from multidraft.replay.options import Option
-from storage.figures import (
-    FEWEST_TO_TELL,
-    FEWEST_TOKENS,
-    Ratio,
-    Totals,
-    ratio_of_ratios,
-    ratio_of_totals,
-    too_noisy,
-)
+from storage.figures import FEWEST_TO_TELL, FEWEST_TOKENS, Ratio, Totals, ratio_of_ratios, ratio_of_totals, too_noisy
 
 NAMES = {
     "version": "version",

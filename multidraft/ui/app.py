@@ -31,13 +31,7 @@ from multidraft.ui.middleware import BodyLimit, Delivery
 from multidraft.ui.page import REFUSALS, Page
 from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.results.pages import Results
-from multidraft.ui.server import (
-    asked_port,
-    ended_by_sigterm,
-    trust_proxies,
-    wait_for_the_end,
-    why_not_first,
-)
+from multidraft.ui.server import asked_port, ended_by_sigterm, trust_proxies, wait_for_the_end, why_not_first
 from multidraft.ui.tabs.batch.tab import Batch
 from multidraft.ui.tabs.dashboard.tab import Dashboard
 from multidraft.ui.tabs.experiments.tab import Experiments
@@ -153,10 +147,7 @@ def launch(settings: Settings) -> bool:
 
 
 def serve(
-    workbench: Workbench,
-    port: int | None = None,
-    settings: Settings = SETTINGS,
-    loader: PoolLoader | None = None,
+    workbench: Workbench, port: int | None = None, settings: Settings = SETTINGS, loader: PoolLoader | None = None
 ) -> gr.Blocks:
     """Build the page and serve it in the background, with the servers for programs beside it; ``page.local_url`` is its
     address, ``page.close()`` ends it. Of the settings those count that say who may ask, for what, and by which name."""

@@ -74,11 +74,7 @@ def minute(time: str) -> str:
 
 
 _environment = Environment(
-    loader=FileSystemLoader(_UI),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
+    loader=FileSystemLoader(_UI), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
 )
 _environment.filters.update(count=count, minute=minute, number=number, percent=percent, title_of=policy_title)
 

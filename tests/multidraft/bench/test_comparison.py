@@ -154,10 +154,7 @@ def test_only_prompts_of_both_count_and_settled_policies_come_first() -> None:
     first = rows({"exp3": 1.0, "ucb": 1.0, "hedge": 1.0}, prompts=6)
     second = rows({"ucb": 2.0, "exp3": 1.0}, prompts=9)
     found = Comparison.of(first, second, (ALIKE, ALIKE))
-    assert [(pair.specs[0], pair.said) for pair in found.pairs] == [
-        ("ucb", "slower"),
-        ("exp3", "equal within 5 %"),
-    ]
+    assert [(pair.specs[0], pair.said) for pair in found.pairs] == [("ucb", "slower"), ("exp3", "equal within 5 %")]
     assert {pair.decode.prompts for pair in found.pairs} == {6}
 
 

@@ -141,13 +141,7 @@ def _regret(path: Path, filter: Filter) -> pd.DataFrame:
     return aggregates.regret_over_time(path, filter)
 
 
-@chart(
-    "Cumulative regret, run by run",
-    LEARNING,
-    _regret,
-    missing=look.NO_GREEDY_RUN,
-    table=tables.regret,
-)
+@chart("Cumulative regret, run by run", LEARNING, _regret, missing=look.NO_GREEDY_RUN, table=tables.regret)
 def regret(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     """Regret summed up over the runs of each policy."""
     figure = look.base_figure("", "greedy runs of the policy", "regret (rounds)")
@@ -212,12 +206,7 @@ def best_arm(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
 
 
 @chart(
-    "MAT of each drafter alone",
-    LEARNING,
-    aggregates.drafter_by_task,
-    of="all",
-    missing=look.NO_GREEDY_RUN,
-    wide=True,
+    "MAT of each drafter alone", LEARNING, aggregates.drafter_by_task, of="all", missing=look.NO_GREEDY_RUN, wide=True
 )
 def matrix(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     """Drafters by task, whoever was played."""

@@ -25,8 +25,7 @@ MOST_LISTED = 4
 template = markup.macros("tabs/experiments/view.html")
 
 EXAMPLES = markup.message_html(
-    "idle",
-    "Recorded examples: benchmarks measured beforehand, which are not part of this server's history.",
+    "idle", "Recorded examples: benchmarks measured beforehand, which are not part of this server's history."
 )
 NOTHING_FITS = markup.empty_html("No result fits.", "Clear the search, or choose another kind or version.")
 

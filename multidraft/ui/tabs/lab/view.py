@@ -23,13 +23,7 @@ from multidraft.service.lab import ReplayJob, Sweep
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.charts import NO_DRAFT, REFERENCE, base_figure, policy_style
 from multidraft.ui.widgets.markup import BEST_ARM, MAT, REGRET, UNKNOWN, count, number, percent, signed
-from multidraft.ui.widgets.theme import (
-    TARGET_COLOUR,
-    drafter_colour,
-    drafter_pattern,
-    drafter_places,
-    policy_colour,
-)
+from multidraft.ui.widgets.theme import TARGET_COLOUR, drafter_colour, drafter_pattern, drafter_places, policy_colour
 from multidraft.ui.widgets.verdict import titled
 from storage.figures import Ratio
 

@@ -35,8 +35,7 @@ _IDLE = markup.message_html(
 )
 
 _GONE = markup.message_html(
-    "error",
-    "There is no such race here, or it is older than this server keeps. Enter the prompt to race again.",
+    "error", "There is no such race here, or it is older than this server keeps. Enter the prompt to race again."
 )
 
 UPDATE_SECONDS = 2.0

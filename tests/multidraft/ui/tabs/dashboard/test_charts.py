@@ -161,11 +161,7 @@ def test_spellings_of_one_policy_stay_apart() -> None:
         {"policy": specs, "runs": 1, "output_tokens": 10, **seconds, "speedup": 2.0, "request_speedup": 1.8}
     )
     frame = frame.assign(token_p50=1.0, token_p90=2.0, token_p99=3.0, speedup_low=1.0, speedup_high=3.0, speedup_runs=9)
-    for figure in (
-        charts.phases(frame, []),
-        charts.token(frame, []),
-        charts.ranking(frame, specs),
-    ):
+    for figure in (charts.phases(frame, []), charts.token(frame, []), charts.ranking(frame, specs)):
         assert {y for trace in figure.data for y in trace.y} == set(specs)
         assert list(figure.layout.yaxis.tickvals) == specs
         assert list(figure.layout.yaxis.ticktext) == ["UCB · ucb", "UCB · UCB", "UCB · ucb:", "Random drafter"]

@@ -17,13 +17,7 @@ from multidraft.serving.api import Api
 from multidraft.ui import pool_line
 from multidraft.ui.pool_line import PoolLine, news_text, progress_text
 from multidraft.ui.tabs.play.tab import Play
-from multidraft.ui.tabs.pool.tab import (
-    PoolTab,
-    known_pools,
-    loading_html,
-    pool_html,
-    pools_html,
-)
+from multidraft.ui.tabs.pool.tab import PoolTab, known_pools, loading_html, pool_html, pools_html
 from multidraft.ui.tabs.race.tab import Race
 from storage.store import Store
 from tests.multidraft.service.test_pool_loading import ended
