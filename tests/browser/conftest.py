@@ -3,8 +3,6 @@
 ``MULTIDRAFT_TEST_POOL`` names another pool than the bundled one.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """axe-core finds nothing serious on any tab: light and dark, phone and wide, before and after a run."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from typing import Any

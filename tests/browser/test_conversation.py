@@ -1,7 +1,5 @@
 """Follow-up prompts, on a small pool whose target has a chat form."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The endpoints for programs, over the wire: gradio_client, MCP, plain HTTP, and the examples of ``docs/api.md``."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import json

@@ -1,7 +1,5 @@
 """The first minute: a recording plays, *Run* works at once, and any round can be taken step by step."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

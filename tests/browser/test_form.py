@@ -1,7 +1,5 @@
 """The form of *Play* and *Race*: what it offers is in sight and stays where it is."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import Browser, Page, expect
 

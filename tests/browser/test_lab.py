@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 import sqlite3
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Widths, light and dark, and what a screen reader or keyboard needs."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

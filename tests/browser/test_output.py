@@ -1,7 +1,5 @@
 """The output and the timeline of its rounds."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

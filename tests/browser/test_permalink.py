@@ -1,7 +1,5 @@
 """Links that restore a run, and the run as JSON."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from pathlib import Path
 
 from playwright.sync_api import Page, expect

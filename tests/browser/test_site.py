@@ -1,7 +1,5 @@
 """Nothing heavy comes before its time."""
 
-from __future__ import annotations
-
 from playwright.sync_api import Page, expect
 
 from tests.browser.test_play import take_example

@@ -1,7 +1,5 @@
 """Another pool is loaded from the page, and every open page follows."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Two experiments, policy by policy and prompt by prompt."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any

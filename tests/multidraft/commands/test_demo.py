@@ -1,7 +1,5 @@
 """What ``demo`` does before it serves the page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pandas as pd

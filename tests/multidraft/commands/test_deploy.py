@@ -1,7 +1,5 @@
 """``deploy`` against a Hub that only writes down what it is asked."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Batches whose prompts are decoded at once: what is measured, recorded and shown, and how they end."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

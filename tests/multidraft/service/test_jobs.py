@@ -1,7 +1,5 @@
 """Jobs: their turns on the device, their ends, and how they are found."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Generator, Iterator
 from concurrent.futures import CancelledError

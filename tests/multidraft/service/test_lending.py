@@ -1,7 +1,5 @@
 """Several visitors' texts are decoded by turns, each as if it were alone."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import time

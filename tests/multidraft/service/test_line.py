@@ -1,7 +1,5 @@
 """Who is next, how long the others wait, and what each visitor may have."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Generator, Iterator
 from dataclasses import replace

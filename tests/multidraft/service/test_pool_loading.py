@@ -1,7 +1,5 @@
 """Another pool while the app runs: loaded beside the present one, exchanged between runs, and its memory freed."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import time

@@ -1,7 +1,5 @@
 """A race leaves the machine to the page that shows it before each lane, where both may share a CPU."""
 
-from __future__ import annotations
-
 import pytest
 
 from drafters.sampling import SamplingParams

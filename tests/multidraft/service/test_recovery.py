@@ -1,7 +1,5 @@
 """What a kill cuts off: the history of that moment, opened by another workbench."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 import threading

@@ -1,7 +1,5 @@
 """Runs behind a stand-in of ``spaces``: a forked worker computes them, this process keeps what lasts."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import pickle

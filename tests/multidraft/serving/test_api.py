@@ -1,7 +1,5 @@
 """What programs get from the endpoints."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Over a real connection: whose jobs they are, and what becomes of them when nobody reads their results."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """By which names the server is asked, what browsers may do with its answers, and the operator's stop."""
 
-from __future__ import annotations
-
 import pytest
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse

@@ -1,7 +1,5 @@
 """Tabs laid out as on the page, what their handlers show, and a browser of results."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterable
 from types import SimpleNamespace

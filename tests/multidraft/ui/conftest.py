@@ -1,7 +1,5 @@
 """A workbench that the tests of a file share, since none of them runs anything on it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import closing
 

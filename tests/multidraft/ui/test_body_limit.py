@@ -1,7 +1,5 @@
 """Requests that are too large are refused before they are held in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import gradio as gr

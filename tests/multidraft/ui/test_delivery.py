@@ -1,7 +1,5 @@
 """What the middleware makes of Gradio's answers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import brotli

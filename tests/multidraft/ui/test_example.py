@@ -1,7 +1,5 @@
 """The example history is true, labelled, and gives way to the server's own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The same runs give the same figures on Batch, Dashboard, Lab and in the verdict."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The page as a whole, and its endpoints for programs."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The servers for programs, over a real connection, on the tiny pool."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

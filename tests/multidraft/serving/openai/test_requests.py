@@ -1,7 +1,5 @@
 """Requests as they come, good and bad."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What OpenAI's own client gets, and what is in the history then."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Pages of batches and benchmarks: what they tell, and those of the recorded examples."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pages of results: whole as they are served, with nothing of a prompt that a browser, a sheet or LaTeX would run."""
 
-from __future__ import annotations
-
 import argparse
 import csv
 import io

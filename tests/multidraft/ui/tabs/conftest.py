@@ -1,7 +1,5 @@
 """Tabs are laid out in these tests, but not served."""
 
-from __future__ import annotations
-
 import pytest
 from gradio.routes import App
 

@@ -1,7 +1,5 @@
 """What stands for a visitor's page in calls of a tab's handlers."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from multidraft.ui.widgets.events import changes
 
 

@@ -1,7 +1,5 @@
 """Batches that only the history knows."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

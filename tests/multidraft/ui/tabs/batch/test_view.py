@@ -1,7 +1,5 @@
 """Rows, summary and files of a batch, without running one."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files of other tools on the dashboard."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import gradio as gr

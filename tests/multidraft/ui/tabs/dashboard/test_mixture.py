@@ -1,7 +1,5 @@
 """What is said of runs made under different conditions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

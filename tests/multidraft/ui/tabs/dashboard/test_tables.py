@@ -1,7 +1,5 @@
 """Tables of the dashboard, from figures made by hand."""
 
-from __future__ import annotations
-
 from math import nan
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Filters that together leave no run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

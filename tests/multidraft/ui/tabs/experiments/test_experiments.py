@@ -1,7 +1,5 @@
 """The list of experiments: sought, noted on, and what visitors may not do."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

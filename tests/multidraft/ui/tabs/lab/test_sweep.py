@@ -1,8 +1,6 @@
 """The sweep of a setting: its chart marks what is best, and does not single out one of several that are level; the
 address has what is swept."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gradio as gr

@@ -1,7 +1,5 @@
 """What is chosen in the Lab, as the address has it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

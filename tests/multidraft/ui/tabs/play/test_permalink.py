@@ -1,7 +1,5 @@
 """What a link may ask of *Play*."""
 
-from __future__ import annotations
-
 import pytest
 
 from drafters.errors import UserError

@@ -1,7 +1,5 @@
 """Where a pool is loaded from and what is told of it: the tab, its list, the line of every page, the endpoint."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
