@@ -73,7 +73,7 @@ def test_a_prompt_too_long_for_a_link_gets_a_message(page: Page) -> None:
     assert page.url == before
 
 
-def test_the_run_is_copied_and_downloaded_as_json(page: Page, tmp_path: Path) -> None:
+def test_the_run_is_copied_and_downloaded_as_json(page: Page) -> None:
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     expect(page.locator("#copy-run")).to_be_disabled()
     run_example(page, tokens=16)

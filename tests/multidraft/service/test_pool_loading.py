@@ -114,7 +114,7 @@ def everything_used(own_bench: Workbench, play: Play, races: Race, tab: Batch, p
     own_bench.store.flush()
     lab = LabWork(own_bench)
     assert lab.experiment(TextFilter(), ["ucb"]).wait(60)
-    lab.route(own_bench.pool.name, own_bench.pool.card_hash, [drafter.name for drafter in own_bench.pool.drafters])
+    lab.route(own_bench.pool.name, own_bench.pool.card_hash, own_bench.pool.drafter_names)
 
 
 def test_the_old_pool_is_freed_whatever_was_done_with_it(

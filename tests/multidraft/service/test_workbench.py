@@ -40,7 +40,7 @@ def test_a_run_gives_what_the_engine_gives_and_is_recorded(workbench: Workbench,
     (run,) = recorded(store.path)
     assert (run.generation.policy, run.generation.status, run.seed) == ("ucb", "completed", 3)
     assert run.origin == Origin("play", "letters") and run.baseline == job.run.baseline
-    assert run.scores == job.run.scores and run.scores.best_drafter in workbench_names(workbench)
+    assert run.scores == job.run.scores and run.scores.best_drafter in workbench.pool.drafter_names
     assert run.scores.lossless is True and run.generation.text == job.run.generation.text
     assert run.speedup and run.request_speedup
 
@@ -52,10 +52,6 @@ def test_what_a_prompt_would_begin_with_is_what_it_begins_with(workbench: Workbe
         begun = finished(workbench.submit(Request(PROMPT, "rate-hedge", params))).run.generation
         assert (begun.rounds[0].arm, begun.rounds[0].draft_length) == (told.arm, told.length)
         assert begun.prior == told.context.prior and (begun.prior.lessons if begun.prior else 0) == lessons
-
-
-def workbench_names(workbench: Workbench) -> list[str]:
-    return [drafter.name for drafter in workbench.pool.drafters]
 
 
 def test_a_greedy_run_is_checked_to_its_end_however_short_the_baseline(
@@ -254,7 +250,7 @@ def test_stop_in_the_first_round(workbench: Workbench, gate) -> None:
 
 
 def test_a_failing_run_is_told_and_the_next_one_works(
-    workbench: Workbench, pool: Pool, store: Store, monkeypatch: pytest.MonkeyPatch
+    workbench: Workbench, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("out of memory")

@@ -217,7 +217,7 @@ def test_all_that_crosses_can_be_pickled(bench: Workbench, pool: Pool) -> None:
     assert pickle.loads(pickle.dumps((request, memory)))[0] == request
 
 
-def test_the_time_asked_for_follows_the_request_and_has_a_limit(bench: Workbench, pool: Pool) -> None:
+def test_the_time_asked_for_follows_the_request_and_has_a_limit(bench: Workbench) -> None:
     gpu, memory = bench.gpu, zerogpu.Memory({}, CostMeter(4))
     assert gpu is not None
 

@@ -209,7 +209,7 @@ def test_sixteen_at_once(client: openai.OpenAI, pool: Pool) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_goes_ends_its_texts(http: httpx.Client, workbench, store: Store, gate, stream: bool) -> None:
+def test_a_client_that_goes_ends_its_texts(http: httpx.Client, workbench, gate, stream: bool) -> None:
     asked = {"prompt": PROMPT, "max_tokens": 50, "n": 2, "stream": stream}
     with pytest.raises(httpx.ReadTimeout), http.stream("POST", "/v1/completions", json=asked, timeout=0.3) as answer:
         answer.read()

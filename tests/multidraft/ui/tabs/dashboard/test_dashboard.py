@@ -79,9 +79,7 @@ def test_runs_of_a_batch_that_goes_on_are_told(workbench: Workbench, filled: Das
     assert "A batch is still running: 1 of 1 run so far are among those below" in overview(filled)["note"]
 
 
-def test_a_verdict_on_the_filtered_runs_and_what_they_taught(
-    workbench: Workbench, filled: Dashboard, store: Store
-) -> None:
+def test_a_verdict_on_the_filtered_runs_and_what_they_taught(workbench: Workbench, filled: Dashboard) -> None:
     dashboard, no_run = Dashboard(LabWork(workbench)), Chosen(policy=["ucb"], since="2999-01-01").values()
     *_, verdict = dashboard.advised(watched_verdict, *ALL)
     assert "1 prompt is too few to say which policy is faster" in verdict and "Replayed on 1 recorded text" in verdict
@@ -98,7 +96,7 @@ def test_what_the_pool_would_begin_a_prompt_with(workbench: Workbench, monkeypat
     assert "No past run on tiny is like this prompt, and it has no router" in answer(workbench, "abc abd")
     assert "prompt is empty" in answer(workbench, "  ")
     assert isinstance(workbench.pool.traffic, Traffic)
-    names = [drafter.name for drafter in workbench.pool.drafters]
+    names = workbench.pool.drafter_names
     told = [0.98 if name == "near" else 0.05 for name in names]
     workbench.pool.traffic.learn([(f"abc ab{n}", told) for n in range(9)])
     shown = answer(workbench, "abc abd")
@@ -283,7 +281,7 @@ def test_a_damaged_history_is_told_without_a_traceback(tmp_path: Path) -> None:
     assert pools.value == ""
 
 
-def test_only_so_many_policies_are_drawn(tmp_path: Path, context_of) -> None:
+def test_only_so_many_policies_are_drawn(tmp_path: Path) -> None:
     with Store(tmp_path / "many.db") as store:
         for n in range(dashboard_views.MOST_DRAWN + 2):
             for _ in range(2 if n else 1):

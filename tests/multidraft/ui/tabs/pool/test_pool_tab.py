@@ -88,9 +88,7 @@ def test_tabs_follow_the_pool(own_bench: Workbench, other_card: Path) -> None:
     assert race.follow("abc", 20, None, *race.usual)[race.examples.task].choices == [("letters", "letters")]
 
 
-def test_the_list_tells_what_is_loaded_and_what_a_pool_needs(
-    own_bench: Workbench, other_card: Path, pool_card: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_list_tells_what_is_loaded_and_what_a_pool_needs(own_bench: Workbench, other_card: Path) -> None:
     (other_card.parent.parent / "broken.yaml").write_text("name: [")
     html = pools_html(pools := known_pools(other_card.parent.parent), own_bench.pool.card, True)
     assert {"pocket", "pocket-heads", str(other_card)} <= {pool.source for pool in pools}

@@ -154,7 +154,7 @@ def test_sampled_lanes_are_not_called_identical(tab: Race) -> None:
     assert verdict["kind"] == "sampled" and "identical" not in verdict["text"]
 
 
-def test_stop_ends_the_race_and_keeps_what_was_measured(tab: Race, gate, store: Store) -> None:
+def test_stop_ends_the_race_and_keeps_what_was_measured(tab: Race, gate) -> None:
     id = started(tab, "ucb", "random", "autoregressive")
     watched = tab.buttons.watch(id)
     next(watched)
@@ -224,7 +224,7 @@ def test_a_race_that_the_server_no_longer_holds_is_said_to_be_gone(tab: Race) ->
     assert tab.buttons.linked(visit(race="")) == {tab.buttons.asked: gr.skip()}
 
 
-def test_nothing_is_started_while_the_race_that_is_shown_goes_on(tab: Race, gate, store: Store) -> None:
+def test_nothing_is_started_while_the_race_that_is_shown_goes_on(tab: Race, gate) -> None:
     id = started(tab, "ucb", "random")
     assert start(tab, "ucb", "random", shown=id) == {tab.buttons.asked: gr.skip()}
     gate.open()
