@@ -5,8 +5,6 @@ known to be vulnerable, 1 if one is, and 2 if some could not be looked up: that 
 once it has been told, for machines that cannot reach the service.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

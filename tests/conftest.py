@@ -1,7 +1,5 @@
 """What every test of the engine shares: one thread, repeatable examples, a small pool."""
 
-from __future__ import annotations
-
 import os
 import shutil
 

@@ -3,8 +3,6 @@
 A correct sampler fails such a test with probability ``ALPHA``; seeds are fixed, so a test that passes always does.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any

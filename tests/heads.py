@@ -1,7 +1,5 @@
 """Small EAGLE heads of random weights, written in each of the layouts they are published in."""
 
-from __future__ import annotations
-
 import functools
 import json
 import math

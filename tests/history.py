@@ -1,7 +1,5 @@
 """What a history holds, for tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from storage import queries

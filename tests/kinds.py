@@ -1,7 +1,5 @@
 """A pool of a few kilobytes with every kind of drafter, as chains and as trees."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -6,8 +6,6 @@ Each mutant runs in a fork of a process that has imported already what cannot de
 as ``file:line: what was changed`` and the share of mutants that were killed.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import copy

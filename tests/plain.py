@@ -1,7 +1,5 @@
 """Plain decoders of all families, a tree, and settings of Llamas: what our own forwards of them are tested with."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

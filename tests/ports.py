@@ -1,7 +1,5 @@
 """Ports for servers that start in a process of their own."""
 
-from __future__ import annotations
-
 import os
 import socket
 from itertools import count

@@ -1,7 +1,5 @@
 """Runs made by hand, for tests."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from dataclasses import fields
 from typing import Any, TypeVar

@@ -3,8 +3,6 @@
 A kind of drafter likewise: ``tests/test_docs.py`` adds the one that the documents show.
 """
 
-from __future__ import annotations
-
 import json
 from importlib import import_module
 from pathlib import Path

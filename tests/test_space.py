@@ -1,7 +1,5 @@
 """The app as on a Space: the files that ``deploy`` uploads, read only, with its variables and without a network."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -5,8 +5,6 @@ peaked, greedy decoding has no ties. A drafter made ``like`` a target shares its
 some of its tokens are accepted and some are not.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Small twins of the bundled cards' models: the same layouts, files and settings, a few kilobytes each."""
 
-from __future__ import annotations
-
 import gc
 import json
 from collections.abc import Iterator

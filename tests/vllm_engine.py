@@ -7,8 +7,6 @@ outputs, their seconds and what the proposer recorded as JSON. What the ordinary
         --streams 3 --blocks 14 --prompts 5 --tokens 64 --calls --out tests/multidraft/serving/data/vllm-0.32.json
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """A suite, and a workbench on the tiny pool."""
 
-from __future__ import annotations
-
 import json
 import lzma
 import shutil

@@ -6,8 +6,6 @@ Both are waited for as by a server, with a history of so many runs before them; 
 (fsync), so the folder has to be on the disk in question.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile

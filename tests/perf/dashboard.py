@@ -3,8 +3,6 @@
 python -m tests.perf.dashboard --runs 100000
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile

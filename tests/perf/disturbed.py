@@ -11,8 +11,6 @@ times as many seconds and rounds it takes as by the true costs, from the router 
 with other values of the numbers that are there for it.
 """
 
-from __future__ import annotations
-
 import argparse
 import copy
 from collections.abc import Sequence

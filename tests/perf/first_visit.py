@@ -10,8 +10,6 @@ lets the recorded race begin and clicks *Run*. It shows
 The exit status is 1 where a median is above its limit: 1.5 s, 0.3 s, 0.1.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -10,8 +10,6 @@ the share of the rounds' seconds that is outside the calls of ONNX Runtime, over
 given.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Callable, Sequence

@@ -10,8 +10,6 @@ model and each by one of its own; eight drafters judged together; and the librar
 shapes, as a test of the script.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -5,8 +5,6 @@
 The context is the datastore's own text.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from collections.abc import Sequence

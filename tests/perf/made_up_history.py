@@ -1,7 +1,5 @@
 """A large history made up from simulated runs."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing

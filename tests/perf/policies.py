@@ -3,8 +3,6 @@
 python -m tests.perf.policies --drafters 8 --draft-length 8
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import time

@@ -10,8 +10,6 @@ than 7 % for another policy, or where a policy that does not look at the clock h
 that does nothing else.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

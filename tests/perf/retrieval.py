@@ -6,8 +6,6 @@ The rules of the others are written here from their definitions. Each text is wa
 the one drafter, so nothing depends on the machine.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

@@ -5,8 +5,6 @@ each decode speed-up, and how many of the intervals that the page shows with the
 40 speed-ups lie within 0.93–1.07; the exit status is 1 where fewer do.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

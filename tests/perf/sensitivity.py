@@ -8,8 +8,6 @@ being no part of it, unless ``--router`` is given. All variants meet the same te
 numbers are changed, one at a time.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

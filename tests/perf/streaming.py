@@ -3,8 +3,6 @@
 python -m tests.perf.streaming --browser /usr/bin/chromium
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile

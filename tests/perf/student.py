@@ -11,8 +11,6 @@ share depends on the machine. ``--share`` and ``--pause`` say how much of the ti
 asks after each answer.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

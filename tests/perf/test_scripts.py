@@ -1,7 +1,5 @@
 """The scripts that measure our own overhead still run; what they measure is not judged here."""
 
-from __future__ import annotations
-
 import json
 import lzma
 from pathlib import Path

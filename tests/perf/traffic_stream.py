@@ -13,8 +13,6 @@ from the traffic, cold and from the router, and under a fixed drafter, prompt by
 seconds.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

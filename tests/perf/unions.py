@@ -9,8 +9,6 @@ counted for each. The unions named are further arms, learnt like drafters, of th
 and with what those before them taught, the router being no part of it.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace

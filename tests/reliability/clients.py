@@ -1,7 +1,5 @@
 """Clients of a server that is going to be killed, and what they were told."""
 
-from __future__ import annotations
-
 import json
 import random
 import threading

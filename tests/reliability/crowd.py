@@ -7,8 +7,6 @@ They use the page (*Play*, races, batches with uploads, opening it, the dashboar
 drafters before the crowd comes, and every answer, and in the end every run of the history, is compared with it.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

@@ -1,7 +1,5 @@
 """What was seen of a crowd, and whether it was well."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 

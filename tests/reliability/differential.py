@@ -13,8 +13,6 @@ Worlds are pools of random weights. All that is random comes from ``--seed`` and
 ``--world N`` does again what failed there.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

@@ -7,8 +7,6 @@ bodies to ``/v1``, links, addresses and policy specs, made by Hypothesis. Counte
 the log, ends of the server, paths of its files in answers, answers that took long, and how its memory grew.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import json

@@ -1,7 +1,5 @@
 """What is killed: servers and benchmarks, in processes that are forked when all libraries and the pool are loaded."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -8,8 +8,6 @@ They have one history, one after the other, and each takes up what the one befor
 missing, doubled or damaged.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import random

@@ -1,7 +1,5 @@
 """A few visitors for a few seconds; and what a report of many says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

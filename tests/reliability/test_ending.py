@@ -1,7 +1,5 @@
 """A server that is told to end while a drafter hangs."""
 
-from __future__ import annotations
-
 import signal
 import time
 from pathlib import Path

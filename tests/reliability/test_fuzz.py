@@ -1,7 +1,5 @@
 """A few malformed inputs of each kind, to a server in this process."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

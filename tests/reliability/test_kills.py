@@ -1,7 +1,5 @@
 """What was told before a kill is in the history: a few kills of a writer, and with the long tests some of servers."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sqlite3

@@ -1,7 +1,5 @@
 """What a visitor of the page and a program that uses its API do, over HTTP."""
 
-from __future__ import annotations
-
 import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Random pools of a few kilobytes: a target of some architecture on some runtime, and every kind of drafter for it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
