@@ -90,7 +90,8 @@ def listed(path: str | Path, sought: Sought = Sought(), *, limit: int = 20, offs
     """Some of the experiments, in the order that is sought.
 
     Keys: id, created_at (of the first run), source, suite, the columns ``MADE_ON`` and ``SETTINGS``, runs, finished,
-    prompts, policies (a list), prompt (the beginning of the first run's), note; timed, how many finished runs with
+    prompts, policies (a list), prompt (the beginning of the first run's), note, ending (how it ended, if
+    before all its runs were done); timed, how many finished runs with
     drafters have a speed-up; regret, of each policy that has one, the mean over prompts; ``None`` is unknown.
     """
     where, values = sought.where()
@@ -108,11 +109,12 @@ def listed(path: str | Path, sought: Sought = Sought(), *, limit: int = 20, offs
                    count(DISTINCT prompt_hash) AS prompts, json_group_array(DISTINCT policy) AS policies
             FROM runs WHERE batch_id IN chosen GROUP BY batch_id
         )
-        SELECT experiments.*, note,
+        SELECT experiments.*, note, ending,
                (SELECT json_group_object(policy, regret) FROM by_policy WHERE batch_id = experiments.id) AS regret,
                (SELECT substr(prompt, 1, {PREVIEW}) FROM runs
                 WHERE batch_id = experiments.id ORDER BY created_at, id LIMIT 1) AS prompt
         FROM experiments LEFT JOIN notes ON notes.batch_id = experiments.id
+        LEFT JOIN endings ON endings.batch_id = experiments.id
         ORDER BY {ORDERS[sought.order]}, experiments.id LIMIT ? OFFSET ?
     """
     found = read_dicts(path, sql, [*values, int(limit), int(offset)])

@@ -172,6 +172,12 @@ def m012_settings_in_dashboard(db: Database) -> None:
     db.execute(f"INSERT INTO run_counts SELECT {listed}, count(*) FROM runs GROUP BY {listed}")
 
 
+@migrations()
+def m013_endings(db: Database) -> None:
+    """How batches ended that ended before all their runs were done."""
+    db.execute("CREATE TABLE endings (batch_id TEXT PRIMARY KEY, ending TEXT NOT NULL)")
+
+
 def _count_runs(db: Database) -> None:
     """``run_counts``, by which the choices of the dashboard's filters are found without reading the runs."""
     listed = ", ".join(COUNTED)

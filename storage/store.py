@@ -53,12 +53,12 @@ class Kept:
         anew: Kept | None = None,
         begins: tuple[str, Mapping[str, Any]] | None = None,
         ends: str | None = None,
+        ending: str | None = None,
         note: tuple[str, str] | None = None,
     ):
         self._store, self._values, self._anew = store, [run.to_json() for run in runs], anew
-        self._begins, self._ends, self._note = begins, ends, note
-        self._rows: list[dict[str, Any]] = []
-        self._ids: list[Any] = []
+        self._begins, self._ends, self._ending, self._note = begins, ends, ending, note
+        self._rows, self._ids = list[dict[str, Any]](), list[Any]()
         self.committed = self.left_out = False
 
     @property
@@ -117,6 +117,7 @@ class Store:
         anew: Kept | None = None,
         begins: tuple[str, Mapping[str, Any]] | None = None,
         ends: str | None = None,
+        ending: str | None = None,
     ) -> Kept:
         """Queue a copy of some runs for writing, all of them in one transaction, and return at once.
 
@@ -124,12 +125,12 @@ class Store:
             anew: what the same runs were handed over as before: their rows are brought up to date, and
                 rounds that have come since are added.
             begins: id of a job that is under way from now on, and what it is, of plain values; again, to change that.
-            ends: id of a job that no longer is.
+            ends: id of a job that no longer is; ``ending``: how, where that was before all its runs were done.
 
         Raises:
             RuntimeError: the store is closed. (Nothing that happens to the database raises.)
         """
-        return self._queue(Kept(self, runs, anew, begins, ends))
+        return self._queue(Kept(self, runs, anew, begins, ends, ending))
 
     def note(self, experiment: str, text: str) -> Kept:
         """Queue what is noted on an experiment (the ``batch_id`` of its runs) in place of what was; likewise."""
@@ -285,14 +286,16 @@ class Store:
         """Write one of them, inside a transaction."""
         if kept._begins is not None:
             id, job = kept._begins
-            begun = [id, utc_text(datetime.now(UTC)), json.dumps(job, ensure_ascii=False)]
-            db.execute("INSERT OR REPLACE INTO unfinished VALUES (?, ?, ?)", begun)
+            now, written = utc_text(datetime.now(UTC)), json.dumps(job, ensure_ascii=False)
+            db.execute("INSERT OR REPLACE INTO unfinished VALUES (?, ?, ?)", [id, now, written])
         if kept._ends is not None:
             db.execute("DELETE FROM unfinished WHERE id = ?", [kept._ends])
+        if kept._ending is not None:
+            db.execute("INSERT OR REPLACE INTO endings VALUES (?, ?)", [kept._ends, kept._ending])
         if kept._note is not None:
             db.execute("INSERT OR REPLACE INTO notes (batch_id, note) VALUES (?, ?)", kept._note)
-        kept._rows, before = [run_row(values) for values in kept._values], kept._anew
-        if before is None:
+        kept._rows = [run_row(values) for values in kept._values]
+        if (before := kept._anew) is None:
             kept._ids = [db.table("runs").insert(row).last_pk for row in kept._rows]
             for number, values in zip(kept._ids, kept._values, strict=True):
                 db.table("rounds").insert_all({"run_id": number, **r} for r in round_rows(values))

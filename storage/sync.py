@@ -233,10 +233,11 @@ class Backup:
 
 
 def _state(path: Path) -> State | None:
-    """What changes when runs are added or brought up to date, or a note is written; ``None`` without runs."""
+    """What changes with runs that are added or brought up to date, notes and endings; ``None`` without runs."""
     known = ", ".join(f"count({name})" for name in ("lossless", "speedup", "regret_rounds", "expected_regret"))
     runs = read_rows(path, f"SELECT count(*), max(id), total(output_tokens), {known} FROM runs")
-    return [*runs, *read_rows(path, "SELECT * FROM notes")] if runs[0][0] else None
+    said = read_rows(path, "SELECT * FROM notes UNION ALL SELECT * FROM endings")
+    return [*runs, *said] if runs[0][0] else None
 
 
 def snapshot(path: Path, to: Path) -> None:
@@ -311,7 +312,8 @@ def restore(path: Path, backup: Path) -> int:
 
 
 def _add_missing(db: Database) -> None:
-    db.execute("INSERT OR IGNORE INTO notes SELECT * FROM other.notes")
+    for table in ("notes", "endings"):
+        db.execute(f"INSERT OR IGNORE INTO {table} SELECT * FROM other.{table}")
     runs = ", ".join(column.name for column in db.table("runs").columns if column.name != "id")
     rounds = ", ".join(f'"{column.name}"' for column in db.table("rounds").columns if column.name != "run_id")
     missing = db.execute(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,11 @@ def unfinished(path: Path) -> dict[str, dict[str, Any]]:
     when, as ``begun_at``."""
     found = read_rows(path, "SELECT id, job, begun_at FROM unfinished ORDER BY begun_at, id")
     return {id: {**json.loads(job), "begun_at": begun_at} for id, job, begun_at in found}
+
+
+def planned(asked: Mapping[str, Any]) -> int:
+    """How many runs a job is of."""
+    return len(asked["runs"]) if "runs" in asked else len(asked["items"]) * len(asked["policies"])
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import pickle
 import time
 import zlib
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,11 +17,12 @@ from multidraft.bench.measure import Measurement, conditions_of
 from multidraft.bench.runner import Entry, SuiteRun, seed_of
 from multidraft.bench.suites import Suite, SuiteItem
 from multidraft.bench.summary import Row
+from multidraft.bench.table import count
 from multidraft.service.jobs import WAITING, Job
 from multidraft.service.workbench import DRAWING_SECONDS, Workbench, leave_to_page
 from storage import experiments
-from storage.records import Generation, Round
-from storage.run import Conditions, Origin, Run, Source
+from storage.records import Round
+from storage.run import Origin, Run, Source
 
 TEXTS_AT_ONCE = (1, 2, 4, 8, 16)
 """How many prompts of a batch may be decoded at once."""
@@ -190,7 +191,15 @@ class BatchJob(Job[None]):
     def finish(self) -> None:
         self._run = None  # it holds the pool, and batches are retained longer than pools
         if not self._goes_on:
-            self.workbench.record(ends=self.id)
+            self.workbench.record(ends=self.id, ending=self.ending)
+
+    @property
+    def ending(self) -> str | None:
+        """How it ended, if before all its runs were done."""
+        after = f"after {len(self.rows):,} of {count(self.total, 'run')}"
+        if self.error:
+            return f"ended early {after}: {self.error}"
+        return f"cancelled {after}" if len(self.rows) < self.total else None
 
     @property
     def _goes_on(self) -> bool:
@@ -303,25 +312,3 @@ def recorded(path: Path, id: str, items: Sequence[SuiteItem], seed: int) -> dict
         for policy in policies
         if (runs := found.get((item.prompt, seed_of(seed, item), policy)))
     }
-
-
-def interrupted(path: Path, id: str, asked: Mapping[str, Any], why: str) -> list[Run]:
-    """The runs at which a batch was cut off: those of the first prompt that has none, or of the texts at once."""
-    items, policies = [SuiteItem(**item) for item in asked["items"]], asked["policies"]
-    known = recorded(path, id, items, asked["seed"])
-    missing = [(place, policy) for place in range(len(items)) for policy in policies if (place, policy) not in known]
-    count = len(policies)
-    if (at_once := asked["texts_at_once"]) > 1:
-        missing, count = sorted(missing, key=lambda each: policies.index(each[1])), at_once
-    conditions, params = Conditions(**asked["conditions"]), SamplingParams(**asked["params"])
-    origin = Origin(asked["source"], suite=asked["suite"], batch_id=id, learn=asked["learn"])
-    return [
-        Run(
-            Generation(items[place].prompt, policy, (), 0, status="interrupted", error=why),
-            params,
-            seed_of(asked["seed"], items[place]),
-            conditions,
-            replace(origin, task=items[place].task or None),
-        )
-        for place, policy in missing[:count]
-    ]

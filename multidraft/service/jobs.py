@@ -316,7 +316,7 @@ class Jobs:
             job.device_seconds += now - at
             most = getattr(self.limits, job.allowed) if job.allowed else None
             if not ended and most is not None and job.device_seconds > most:
-                job.end_early(f"ended after {most:,.0f} s of the device, the most a run may take here; ask for less")
+                job.end_early(f"it has had the device for {most:,.0f} s, the most a run may take here; ask for less")
             with self._changed:
                 if waited and job.started:
                     self._queue.began(job, now)

@@ -9,7 +9,7 @@ from typing import Any
 
 from drafters.errors import StoppingError, UserError
 from multidraft.bench.measure import conditions_of
-from multidraft.service.batch import ResumedBatch, interrupted
+from multidraft.service.batch import ResumedBatch
 from multidraft.service.workbench import Workbench
 from storage.problems import StorageError
 from storage.run import Run, utc_text
@@ -59,19 +59,18 @@ def _take_up(workbench: Workbench, id: str, asked: Mapping[str, Any]) -> None:
         runs = [Run.from_json(values) for values in asked["runs"]]
         for run in runs:
             run.generation.status = "interrupted"
-    else:
-        try:
-            if why := _cannot_go_on(workbench, asked):
-                raise UserError(why)
-            workbench.jobs.submit(ResumedBatch(workbench, id, asked))
-            log.warning("batch %s was interrupted and is resumed", id)
-            return
-        except StoppingError:
-            raise
-        except UserError as error:
-            log.warning("batch %s was interrupted and is not resumed: %s", id, error)
-            runs = interrupted(workbench.store.path, id, asked, f"the batch was not resumed: {error}")
-    workbench.store.add(*runs, ends=id)
+        workbench.store.add(*runs, ends=id)
+        return
+    try:
+        if why := _cannot_go_on(workbench, asked):
+            raise UserError(why)
+        workbench.jobs.submit(ResumedBatch(workbench, id, asked))
+        log.warning("batch %s was interrupted and is resumed", id)
+    except StoppingError:
+        raise
+    except UserError as error:
+        log.warning("batch %s was interrupted and is not resumed: %s", id, error)
+        workbench.store.add(ends=id, ending=f"interrupted by a restart of the server and not resumed: {error}")
 
 
 def _waits(workbench: Workbench, asked: Mapping[str, Any]) -> bool:

@@ -153,6 +153,14 @@ class Workbench:
             log.exception("a run could not be recorded")
         return anew
 
+    def give_up(self, id: str) -> bool:
+        """End a batch that waits for its pool; returns whether there is one."""
+        with self.resuming:
+            waited = self.cut_off.pop(id, None) is not None
+        if waited:
+            self.record(ends=id, ending="cancelled while it waited for its pool")
+        return waited
+
     def warm_up(self) -> None:
         """Decode a few tokens, unrecorded, so that the first visitor's figures don't measure the start-up.
 

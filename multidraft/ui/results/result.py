@@ -34,7 +34,7 @@ from storage.figures import FEWEST_TO_TELL, Ratio, timed_interval, timed_short, 
 from storage.kept import kept
 from storage.records import PHASES
 from storage.run import Run
-from storage.unfinished import unfinished
+from storage.unfinished import planned, unfinished
 
 MOST_LANES = 8
 """Of a race, the outputs that its page shows."""
@@ -139,9 +139,10 @@ def experiment_result(path: Path, id: str, fits: Fits = unjudged) -> Result | No
     found = dict(sorted(summary.overall(rows).items(), key=_rate, reverse=True))  # as the verdict ranks them
     titles = policy_titles(list(found))
     title, said, best = _headline(about, rows, titles)
-    if "items" in (asked := unfinished(path).get(id, {})):
-        total = len(asked["items"]) * len(asked["policies"])
-        said = [[f"This batch has not ended: {about['runs']:,} of {count(total, 'run')} are done."], *said]
+    if asked := unfinished(path).get(id):
+        said = [[f"This batch has not ended: {about['runs']:,} of {count(planned(asked), 'run')} are done."], *said]
+    if about["ending"]:
+        said = [[markup.sentence(about["ending"])], *said]
     if about["source"] == "race" and (known := sameness(lanes)):
         said = [*said, [known]]
     drawn, unit, bars = _bars(found, titles, best)

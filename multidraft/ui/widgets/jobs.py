@@ -106,6 +106,6 @@ class AddressedJobs(RunButtons[J]):
             yield from self.show(job)
         elif id:
             for updates in self.gone(id):
-                yield {**updates, **self.live(running=False)}
+                yield {**self.live(running=False), **updates}
         else:
             yield gr.skip()

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import gradio as gr
 import pytest
 
 from drafters.draft import Draft
@@ -29,6 +30,9 @@ from multidraft.service.workbench import RunJob, Workbench
 from multidraft.ui.results.result import experiment_result
 from multidraft.ui.tabs.batch.tab import Batch
 from multidraft.ui.tabs.batch.view import VERDICT_TO_COME, unfinished_html
+from multidraft.ui.tabs.experiments.view import list_html
+from multidraft.ui.widgets.markup import sentence
+from storage import experiments
 from storage.connection import open_writer
 from storage.run import Run, utc_text
 from storage.store import Store
@@ -139,11 +143,11 @@ def test_a_batch_goes_on_where_it_was_cut_off(
 
 
 REASONS = {
-    "api": "the batch was not resumed: its client has disconnected",
-    "changed": "the batch was not resumed: its pool, 'tiny', has changed, or was not loaded within 7 days",
-    "gone": "the batch was not resumed: its pool, 'gone', was not loaded within 7 days",
-    "starts": "the batch was not resumed: it made no progress in 3 starts",
-    "refused": "the batch was not resumed: this is too much for the server",
+    "api": "its client has disconnected",
+    "changed": "its pool, 'tiny', has changed, or was not loaded within 7 days",
+    "gone": "its pool, 'gone', was not loaded within 7 days",
+    "starts": "it made no progress in 3 starts",
+    "refused": "this is too much for the server",
 }
 
 
@@ -152,7 +156,7 @@ def refuse(*arguments: object) -> None:
 
 
 @pytest.mark.parametrize("why", REASONS)
-def test_a_batch_that_cannot_go_on_is_marked_where_it_was_cut_off(
+def test_a_batch_that_cannot_go_on_says_why(
     workbench: Workbench, pool: Pool, crash: Crash, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batch = BatchJob(workbench, ITEMS, SPECS, PARAMS, source="api" if why == "api" else "batch")
@@ -174,9 +178,10 @@ def test_a_batch_that_cannot_go_on_is_marked_where_it_was_cut_off(
         monkeypatch.setattr(Limits, "check_batch", refuse)
     runs, resumed = recovered(pool, crash.path)
     assert resumed is None
-    cut_off = [(ITEMS[2].prompt, spec, "interrupted") for spec in SPECS]
-    assert {run.generation.error for run in runs if run.generation.status == "interrupted"} == {REASONS[why]}
-    assert what(runs) == sorted([(i.prompt, s, "completed") for i in ITEMS[:2] for s in SPECS] + cut_off)
+    assert what(runs) == sorted((i.prompt, s, "completed") for i in ITEMS[:2] for s in SPECS)
+    ending = f"interrupted by a restart of the server and not resumed: {REASONS[why]}"
+    about = experiments.experiment(crash.path, batch.id)
+    assert about and about["ending"] == ending and about["runs"] == 4
 
 
 def test_the_end_of_a_server_leaves_a_batch_to_the_next(pool: Pool, store: Store, gate) -> None:
@@ -251,6 +256,32 @@ def test_a_batch_that_a_visitor_stops_does_not_go_on(workbench: Workbench, store
     batch.cancel()
     gate.open()
     assert batch.wait(30) and store.flush() and not unfinished(store.path)
+    assert batch.ending == f"cancelled after {len(batch.rows)} of 8 runs"
+    result = experiment_result(store.path, batch.id)
+    assert result and result.said[0] == [sentence(batch.ending)]
+
+
+def test_a_batch_that_waits_for_its_pool_can_be_stopped(workbench: Workbench, store: Store, crash: Crash) -> None:
+    batch = BatchJob(workbench, ITEMS, SPECS, PARAMS)
+    crash.rows.append(lambda: len(batch.rows) == 2)
+    ended(workbench, batch)
+    with Store(crash.path) as store:
+        store.add(begins=(batch.id, unfinished(crash.path)[batch.id]))
+        assert store.flush()
+        bench = Workbench(workbench.pool, store)
+        bench.cut_off = unfinished(crash.path)
+        tab = built(Batch(bench), bench)
+        left = next(iter(tab.buttons.watch(batch.id)))
+        assert left[tab.buttons.stop].interactive and not left[tab.buttons.run].interactive
+        (listed,) = experiments.listed(crash.path)
+        assert "unfinished<small>2 of 8 runs" in list_html(crash.path, [listed], False)
+        stopped = tab.give_up(batch.id)
+        assert not stopped[tab.buttons.stop].interactive and not bench.cut_off and not unfinished(crash.path)
+        assert "Cancelled while it waited for its pool." in stopped[tab.status]
+        (listed,) = experiments.listed(crash.path)
+        assert "<small>Cancelled while it waited for its pool.</small>" in list_html(crash.path, [listed], False)
+        assert tab.give_up(batch.id) == {tab.status: gr.skip()}, "there is none any more"
+        bench.close()
 
 
 def test_what_another_version_has_written_is_let_go(pool: Pool, store: Store) -> None:

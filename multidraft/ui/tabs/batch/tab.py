@@ -158,6 +158,7 @@ class Batch:
         forget_refusal(form, self.status, _IDLE, "input")
         shown = [self.status, self.rows, self.detail, self.verdict, self.summary, *self.charts, *self.downloads]
         self.buttons.wire(page, form, self._form, self.show, self._gone, shown)
+        self.buttons.stop.click(self.give_up, self.buttons.id, [*shown, *self.buttons.both], **QUICK)
         self.rows.click(self.open, self.buttons.id, self.detail, **QUICK).then(None, js=_SHOW_PROMPT, **PRIVATE)
         # The fields show what is run, as if somebody had filled them in.
         self.verdict.click(self.more, self.buttons.id, form, **QUICK).success(None, js=_RUN, **PRIVATE)
@@ -277,18 +278,25 @@ class Batch:
             first, ended = {}, batch.look()
         yield from self._ended(batch, {**now, **self.buttons.live(running=False)})
 
+    def give_up(self, id: str) -> Updates:
+        """End a batch that waits for its pool, and show it so."""
+        if not self.workbench.give_up(id):
+            return {self.status: gr.skip()}
+        return next(self._gone(id)) | self.buttons.live(running=False)
+
     def _gone(self, id: str) -> Iterator[Updates]:
         """The batch as the history has it."""
         batch, waiting = self._kept(id), self.workbench.cut_off.get(id)
         if batch is None:
             status = view.unfinished_html(waiting, 0, waits=True) if waiting else view.GONE
-            yield {**self._blank(), self.status: status}
+            yield {**self._blank(), self.status: status, **self.buttons.live(running=bool(waiting))}
             return
         table = view.rows_start() + view.rows_html(batch, 0, len(batch.rows))
         shown = {**self._blank(), self.rows: table, self.detail: view.HINT}
         if batch.asked:
             status = view.unfinished_html(batch.asked, len(batch.rows), waits=waiting is not None)
-            yield {**shown, **self._results(batch), self.status: status, self.verdict: view.VERDICT_TO_COME}
+            shown |= {self.status: status, self.verdict: view.VERDICT_TO_COME}
+            yield {**shown, **self._results(batch), **self.buttons.live(running=waiting is not None)}
         else:
             yield from self._ended(batch, {**shown, self.status: view.kept_html(batch)})
 

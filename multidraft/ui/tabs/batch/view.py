@@ -23,6 +23,7 @@ from multidraft.ui.widgets.controls import known_tasks
 from multidraft.ui.widgets.markup import count, macros, message_html, number, progress_html, times
 from storage.figures import FEWEST_TO_TELL
 from storage.records import status_title
+from storage.unfinished import planned
 
 ALL_TASKS, ALL_PROMPTS = "all tasks", "all prompts"
 
@@ -88,13 +89,14 @@ def kept_html(batch: KeptBatch) -> Markup:
     runs = f"{about['finished']} of {count(about['runs'], 'run')} finished, {about['created_at'][:10]}"
     suite = f"suite {about['suite']}" if about["suite"] else count(about["prompts"], "prompt")
     gone = " Its throughput is not kept." if batch.texts_at_once > 1 else ""
-    return message_html("idle", f"From the history: {runs}, {suite} on pool {batch.pool}.{gone}")
+    ended = f" {markup.sentence(about['ending'])}" if about["ending"] else ""
+    kind = "cancelled" if ended else "idle"
+    return message_html(kind, f"From the history: {runs}, {suite} on pool {batch.pool}.{ended}{gone}")
 
 
 def unfinished_html(asked: Mapping[str, Any], done: int, waits: bool) -> Markup:
     """Where a batch stands that waits for its pool, or that another server is at; ``asked`` as of ``KeptBatch``."""
-    total, pool = len(asked["items"]) * len(asked["policies"]), asked["conditions"]["pool"]
-    runs = f"{done} of {count(total, 'run')} done"
+    pool, runs = asked["conditions"]["pool"], f"{done:,} of {count(planned(asked), 'run')} done"
     if not waits:
         return message_html("idle", f"Under way on another server of this history: {runs}. Reload the page for more.")
     return message_html(
@@ -132,11 +134,8 @@ def _end_html(run: BatchJob) -> Markup:
         "with an error": sum(row.status == "error" for row in run.rows),
     }
     if run.error:
-        return message_html(
-            "error",
-            f"Ended by an error after {len(run.rows)} of {run.total} runs: {run.error}."
-            f"{'' if run.cancelled.is_set() else ' Please report it.'}",
-        )
+        report = "" if run.cancelled.is_set() else " Please report it."
+        return message_html("error", markup.sentence(run.ending) + report)
     how, kind = ("Cancelled", "cancelled") if run.cancelled.is_set() else ("Done", "done")
     parts = [f"{how}: {len(run.rows)} of {run.total} runs", *(f"{n} {what}" for what, n in counts.items() if n)]
     if run.unkept:

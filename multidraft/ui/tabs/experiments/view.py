@@ -15,6 +15,7 @@ from multidraft.ui.results.result import name_of, place_of, verdict
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.markup import count, number
 from storage.figures import FEWEST_TO_TELL
+from storage.unfinished import planned, unfinished
 
 PAGE = 20
 """Experiments on a page of the list."""
@@ -48,24 +49,28 @@ COLUMNS = (
 def list_html(
     path: Path, found: Sequence[Mapping[str, Any]], may_note: bool, running: Sequence[BatchJob] = ()
 ) -> Markup:
-    """One experiment a line (``experiments.listed``), each with a link to its page, or how far it is."""
-    done = {job.id: f"{job.runs_done:,} of {count(job.total, 'run')}" for job in running}
-    rows = [_cells(path, one, may_note, done.get(one["id"])) for one in found]
+    """One experiment a line (``experiments.listed``), each with a link to its page; and how far those are that have not
+    ended: here, or as the history has it of those that wait or that another server is at."""
+    ran = {one["id"]: one["runs"] for one in found}
+    left = {id: ("unfinished", ran[id], planned(asked)) for id, asked in unfinished(path).items() if id in ran}
+    left |= {job.id: ("running", job.runs_done, job.total) for job in running}
+    rows = [_cells(path, one, may_note, left.get(one["id"])) for one in found]
     table = markup.table_html(COLUMNS, rows, figures=1, kind="md-experiments", label="Results")
     return template.compare() + table
 
 
-def _cells(path: Path, one: Mapping[str, Any], may_note: bool, done: str | None) -> list[Any]:
+def _cells(path: Path, one: Mapping[str, Any], may_note: bool, left: tuple[str, int, int] | None) -> list[Any]:
     name = f"{name_of(one)}, draft length {one['draft_length']}"
     policies = one["policies"]
     ratio, said, regret, first = _first(path, one) if one["timed"] else (markup.UNKNOWN, "", None, "")
-    if done:
-        ratio, said, regret = "running", done, None
+    if left:
+        state, done, total = left
+        ratio, said, regret = state, f"{done:,} of {count(total, 'run')}", None
     made = markup.minute(one["created_at"])
     titles = ", ".join(map(policy_title, policies))
     return [
-        template.chosen(one["id"], name, one["created_at"], not one["timed"] or bool(done)),
-        template.link(place_of(one), name, one["prompt"] if one["suite"] else ""),
+        template.chosen(one["id"], name, one["created_at"], not one["timed"] or bool(left)),
+        template.link(place_of(one), name, one["prompt"] if one["suite"] else "", _briefly(one["ending"])),
         markup.stacked(ratio, said),
         markup.stacked(made, one["version"]),
         markup.stacked(
@@ -76,6 +81,11 @@ def _cells(path: Path, one: Mapping[str, Any], may_note: bool, done: str | None)
         template.note(one["id"], one["note"] or "", may_note),
         markup.stacked(number(regret, 1), first if regret is not None else ""),
     ]
+
+
+def _briefly(ending: str | None) -> str:
+    """How a batch ended early, without the reason, which its page has."""
+    return markup.sentence(ending.partition(":")[0]) if ending else ""
 
 
 def _first(path: Path, one: Mapping[str, Any]) -> tuple[str, str, float | None, str]:

@@ -105,7 +105,7 @@ def test_time_left_is_that_of_the_runs_so_far(workbench: Workbench) -> None:
 def test_a_batch_that_breaks_off_says_so(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workbench, "measure", lambda measurement: 1 / 0)
     html = batch_view.status_html(run(workbench, ["ucb"]))
-    assert "Ended by an error after 0 of 3 runs" in html and 'role="alert"' in html
+    assert "Ended early after 0 of 3 runs: " in html and 'role="alert"' in html
 
 
 @pytest.fixture
