@@ -105,9 +105,11 @@ def _keep(path: Path, migration: str) -> None:
         part.unlink(missing_ok=True)
 
 
-def read_only(path: Path) -> sqlite3.Connection:
-    """A connection to the file at an absolute path, which must be there, as it is."""
-    return sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)
+def read_only(path: Path, *, immutable: bool = False) -> sqlite3.Connection:
+    """A connection to the file at an absolute path, which must be there, as it is; nobody writes an ``immutable``
+    one."""
+    uri = f"{path.as_uri()}?mode=ro{'&immutable=1' if immutable else ''}"
+    return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS)
 
 
 @contextmanager

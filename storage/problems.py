@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+ANOTHER_FILE = "name another file with MULTIDRAFT_DB or --db"
+"""What to do where a history's file cannot be used."""
+
 
 class StorageError(Exception):
     """The database cannot be read or written; the message says what is wrong, where, and what to do."""
@@ -20,7 +23,7 @@ def explain(error: Exception, path: Path) -> str:
     if isinstance(error, StorageError):
         return str(error)
     text = str(error).lower()
-    elsewhere = "or name another file with MULTIDRAFT_DB or --db"
+    elsewhere = f"or {ANOTHER_FILE}"
     if "locked" in text or "busy" in text:
         return f"The database {path} is locked by another program: close that program or wait until it is done."
     if "readonly" in text:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sqlite_utils import Database, Migrations
 
-from storage.problems import StorageError
+from storage.problems import ANOTHER_FILE, StorageError
 
 migrations = Migrations("multidraft")
 
@@ -214,11 +214,11 @@ def upgrade(db: Database) -> None:
     if others and not applied:
         raise StorageError(
             f"{file} is another program's database (it has the table {others[0]!r}); it was left as it is: "
-            "name another file with MULTIDRAFT_DB or --db."
+            f"{ANOTHER_FILE}."
         )
     if newer := sorted(applied - MIGRATIONS):
         raise StorageError(
             f"{file} was written by a newer version of this program ({newer[-1]}): update the program, "
-            "or name another file with MULTIDRAFT_DB or --db."
+            f"or {ANOTHER_FILE}."
         )
     migrations.apply(db)

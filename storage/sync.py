@@ -23,7 +23,7 @@ from sqlite_utils import Database
 from drafters.errors import first_line
 from drafters.files import replacing
 from storage.connection import open_reader, open_writer, read_only, read_rows, writing
-from storage.problems import StorageError, explained
+from storage.problems import ANOTHER_FILE, StorageError, explained
 from storage.queries import count
 
 log = logging.getLogger(__name__)
@@ -299,15 +299,22 @@ def restore(path: Path, backup: Path) -> int:
     """
     if not backup.is_file():
         raise StorageError(f"There is no backup {backup}: name the file of a history.")
+    if path.exists() and backup.samefile(path):
+        raise StorageError(f"{backup} is the history itself: name a backup of it, or another history with --db.")
+    before = count(path)
     with tempfile.TemporaryDirectory(prefix="multidraft-") as folder:
         copy = Path(folder) / FILE
-        with explained(backup), closing(read_only(backup.absolute())) as source:
-            _copy(source, backup, copy)
-        before = count(path)
+        # SQLite would write a log beside a backup in which it finds none.
+        alone = not backup.with_name(f"{backup.name}-wal").exists()
         try:
+            with explained(copy), closing(read_only(backup.absolute(), immutable=alone)) as source:
+                _copy(source, copy, copy)
             take_in(path, copy)
         except StorageError as error:
-            raise StorageError(str(error).replace(str(copy), str(backup))) from error
+            if str(copy) not in str(error):
+                raise
+            said = str(error).replace(str(copy), str(backup)).replace(ANOTHER_FILE, "name another backup")
+            raise StorageError(said) from error
     return count(path) - before
 
 

@@ -38,6 +38,7 @@ def test_a_backup_is_added_once_while_a_store_writes(path: Path, backup: Path, t
         assert store.flush()
     assert prompts(other) == ["kept", "later", "of now"]
     assert backup.read_bytes() == content and "replaced" not in caplog.text
+    assert [file.name for file in tmp_path.glob("backup.db*")] == ["backup.db"], "no log is written beside it"
 
 
 def test_into_a_missing_history_nothing_comes_that_was_under_way(backup: Path, tmp_path: Path) -> None:
@@ -66,5 +67,10 @@ def test_a_backup_that_is_none_changes_nothing(path: Path, backup: Path, tmp_pat
     before = path.read_bytes()
     assert main(["restore", str(wrong), "--db", str(path)]) == 2
     said = capsys.readouterr().err
-    assert str(wrong) in said and said.count("\n") == 1
+    assert str(wrong) in said and said.count("\n") == 1 and "MULTIDRAFT_DB" not in said
     assert path.read_bytes() == before
+
+
+def test_a_history_is_no_backup_of_itself(backup: Path, capsys) -> None:
+    assert main(["restore", str(backup), "--db", str(backup)]) == 2
+    assert "is the history itself" in capsys.readouterr().err
