@@ -6,6 +6,7 @@ import ipaddress
 import math
 import os
 import re
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -103,7 +104,8 @@ def read_settings(variables: Mapping[str, str] | None = None) -> Settings:
             pass
         raise UserError(f"{name} must be {must_be}, got {text!r}")
 
-    on_space, host = "SPACE_ID" in given, given.get("GRADIO_SERVER_NAME")
+    on_space = "SPACE_ID" in given
+    host = read("GRADIO_SERVER_NAME", str, _is_served, "an address of this machine, or 0.0.0.0 for all of them")
     alone = (host is None or is_loopback(host)) and not on_space
 
     def may(name: str) -> bool:
@@ -171,6 +173,17 @@ def _listed(text: str | None) -> list[str]:
 
 def _names_hosts(text: str) -> bool:
     return not any("/" in name or name.count(":") == 1 for name in _listed(text))  # an IPv6 address has more colons
+
+
+def _is_served(host: str) -> bool:
+    """Whether a server can listen there."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.bind(address)
+    except OSError:
+        return False
+    return True
 
 
 def is_loopback(host: str) -> bool:

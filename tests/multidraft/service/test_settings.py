@@ -72,6 +72,7 @@ def test_what_others_can_reach_has_limits(variables, hosts, frames, limits) -> N
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("GRADIO_SERVER_NAME", "192.0.2.1"),
         ("GRADIO_SERVER_PORT", "abc"),
         ("GRADIO_SERVER_PORT", "0"),
         ("GRADIO_SERVER_PORT", "-1"),
