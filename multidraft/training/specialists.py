@@ -127,7 +127,9 @@ def train_all(recipe: LanguageModels | Heads, answers: Sequence[Answer]) -> None
     for name in plan.drafters:
         own = [answer for answer in answers if name in (GENERALIST, answer.family)]
         tokens = sum(len(answer.ids) for answer in own)
-        processes.say(f"-- {name}: {len(own):,} answers, {tokens:,} tokens")
+        stopped = sum(len(answer.top_ids) <= 1 for answer in own)  # at their first token
+        empty = f" ({stopped:,} empty)" if stopped else ""
+        processes.say(f"-- {name}: {len(own):,} answers{empty}, {tokens:,} tokens with their prompts")
         torch.manual_seed(plan.asking.seed)
         checkpoint = work / f"{name}.pt"
         budget = Budget(plan.minutes, plan.epochs * tokens, checkpoint)
