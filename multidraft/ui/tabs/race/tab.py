@@ -195,7 +195,13 @@ class Race(controls.PromptTab):
             prompt, p, seed = runs[0].generation.prompt, runs[0].params, runs[0].seed
         else:
             return None
-        return (prompt, *specs, *[""] * (MOST - len(specs)), *vars(p).values(), seed)
+        return (
+            prompt,
+            *specs,
+            *[""] * (MOST - len(specs)),
+            *(getattr(p, name) for name in controls.SETTINGS[:-1]),
+            seed,
+        )
 
     def _kept(self, id: str) -> list[Run]:
         """The runs of a race in the history."""
