@@ -165,6 +165,7 @@ class SuiteBatch(SuiteRun):
     Args:
         size: texts decoded at once, at most.
         waiting: what :meth:`steps` yields while texts that are decoded elsewhere leave no room for one.
+        observe: shown every run before it begins.
 
     Attributes:
         figures: of each policy all of whose texts came to their end; ``equal`` are those that are the target's own.
@@ -181,9 +182,10 @@ class SuiteBatch(SuiteRun):
         seed: int,
         origin: Origin,
         waiting: object,
+        observe: Callable[[Measurement], None],
     ):
         super().__init__(pool, items, policies, params, seed=seed, origin=origin)
-        self.size, self.waiting, self.measures_baseline = size, waiting, False
+        self.size, self.waiting, self.observe, self.measures_baseline = size, waiting, observe, False
         self.figures: list[BatchFigures] = []
         self._measured: list[Measurement] = []
 
@@ -225,6 +227,7 @@ class SuiteBatch(SuiteRun):
             self.now = item, spec
             entries.append(self._entry(item, spec, 0, ()))
             if self.measurement:
+                self.observe(self.measurement)
                 self._measured.append(self.measurement)
         self.done += len(entries) - len(self._measured)
         texts = [Text(measurement.decode_beside_others, measurement.decoding.longest) for measurement in self._measured]
@@ -240,6 +243,9 @@ class SuiteBatch(SuiteRun):
             self._sum_up(spec, seconds)
             complete = True
         finally:
+            for measurement in self._measured:
+                if measurement.generation.rounds:  # also where they were cut short
+                    measurement.phase = "done"
             self._hand_over(entries if complete else [e for e in entries if e.run.generation.rounds], done)
 
     def _hand_over(self, entries: Sequence[Entry], done: Callable[[Sequence[Entry]], None]) -> None:

@@ -102,7 +102,15 @@ class BatchJob(Job[None]):
             self._run = SuiteRun(pool, items, policies, params, seed=seed, origin=origin)
         else:
             self._run = SuiteBatch(
-                pool, items, policies, params, texts_at_once, seed=seed, origin=origin, waiting=WAITING
+                pool,
+                items,
+                policies,
+                params,
+                texts_at_once,
+                seed=seed,
+                origin=origin,
+                waiting=WAITING,
+                observe=workbench.observe,
             )
             self.figures = self._run.figures
         self.policies, self.total = self._run.specs, self._run.total

@@ -51,7 +51,7 @@ class Workbench:
         limits: what may be asked for; by default what this machine can bear.
 
     Attributes:
-        observers: each is shown every run when it begins.
+        observers: each is shown every run before it begins.
         recorded_costs: what the rounds of the history have cost; read on the device's thread.
         cut_off, resuming: what the end of an earlier server cut off, by the ids of its jobs, of which batches may wait
             for their pool to be in use again; held by who takes them up (``multidraft.service.recovery``).
@@ -96,14 +96,19 @@ class Workbench:
         """Whether the target of a card knows what is asked (``Pool.fits``), as far as the loaded pool tells."""
         return card_hash != self.pool.card_hash or self.pool.fits(prompt)
 
+    def observe(self, measurement: Measurement) -> None:
+        """Show the observers a run that is to begin."""
+        for observer in self.observers:
+            observer(measurement)
+
     def measure(self, measurement: Measurement) -> Generator[object]:
         """Measure and score a run once there is room for its caches, yielding after each round; on the device's
         thread, and never raising.
 
         Where it is closed, the run ends as a cancelled one.
         """
-        for observer in self.observers:
-            observer(measurement)
+        if measurement.generation.status == "running":  # else it was decoded beside others, and observed then
+            self.observe(measurement)
         if self.gpu:  # a worker process has one text at a time
             self.gpu.compute(measurement)
             self.hardware = measurement.run.conditions.hardware

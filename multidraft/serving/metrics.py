@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter as Counts
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -64,7 +64,7 @@ class Followed:
     """A run and how much of it has been counted; times are those of ``time.monotonic``."""
 
     measurement: Measurement
-    began: float = field(default_factory=time.monotonic)
+    began: float | None = None
     counted: int = 0
     counted_at: float = 0.0
     first: float | None = None
@@ -117,7 +117,7 @@ class Metrics(Collector):
             yield family
 
     def follow(self, measurement: Measurement) -> None:
-        """Count a run that begins."""
+        """Count a run that has not begun."""
         followed = Followed(measurement)
         measurement.watch(lambda: self._look(followed))
 
@@ -132,7 +132,7 @@ class Metrics(Collector):
 
     def _look(self, followed: Followed) -> None:
         measurement, now = followed.measurement, time.monotonic()
-        generation = measurement.generation
+        generation, followed.began = measurement.generation, followed.began or now
         if len(generation.rounds) > followed.counted:
             followed.first, followed.last = followed.first or now, now
         if generation.status != "running" or now - followed.counted_at >= UPDATE_SECONDS:
@@ -160,7 +160,7 @@ class Metrics(Collector):
         model, tokens = (run.conditions.pool, ENGINE), len(run.generation.token_ids)
         self.finished.labels(*model, ENDS.get(run.generation.status, "abort")).inc()
         self.prompt_tokens.labels(*model).inc(run.generation.prompt_tokens)
-        self.queued.labels(*model).observe(followed.began - asked)
+        self.queued.labels(*model).observe((followed.began or asked) - asked)
         if followed.first is not None:
             self.to_first.labels(*model).observe(followed.first - asked)
             self.whole.labels(*model).observe(followed.last - asked)

@@ -11,6 +11,8 @@ from starlette.testclient import TestClient
 
 from drafters.sampling import SamplingParams
 from multidraft.bench.measure import Request
+from multidraft.bench.suites import SuiteItem
+from multidraft.service.batch import BatchJob
 from multidraft.service.workbench import Workbench
 from multidraft.serving.metrics import Metrics
 from storage.records import Generation
@@ -114,3 +116,15 @@ def test_the_dashboard_shows_what_there_is(workbench: Workbench, scrape) -> None
     assert {name for name in served if name.startswith("multidraft:spec")} <= asked | {
         "multidraft:spec_decode_num_accepted_tokens_per_pos_total"
     }
+
+
+def test_texts_of_a_batch_are_followed_while_they_are_decoded(workbench: Workbench, scrape) -> None:
+    items = [SuiteItem(str(n), text) for n, text in enumerate(("abc", "abd", "bcd", "acd"))]
+    batch = BatchJob(workbench, items, ["ucb"], SamplingParams(9, draft_length=4), texts_at_once=2)
+    assert workbench.jobs.submit(batch).wait(60)
+    told = scrape()
+    names = "request_queue_time", "time_to_first_token", "e2e_request_latency", "request_time_per_output_token"
+    assert [told[f"vllm:{name}_seconds_count", ()] for name in names] == [4] * 4
+    queued, first, whole, each = (told[f"vllm:{name}_seconds_sum", ()] for name in names)
+    assert 0 < queued < first < whole and whole - first == pytest.approx(each * 8)
+    assert told["vllm:generation_tokens_total", ()] == 36
