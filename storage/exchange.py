@@ -23,7 +23,7 @@ import numpy as np
 from drafters.errors import UserError
 from storage import queries
 from storage.connection import read_rows
-from storage.filters import FINISHED, Filter
+from storage.filters import FINISHED, TIMED, Filter
 from storage.rows import prompt_of
 from storage.run import IMPORTED, Run
 from storage.speculation import speculation_of
@@ -33,25 +33,30 @@ Write = Callable[[Sequence[Run]], str]
 
 
 def export_form(form: str, path: str | Path, filter: Filter, file: str | Path) -> int:
-    """Write the finished runs with rounds that the filter lets through to a ZIP file, by pool and policy; returns how
-    many.
+    """Write the finished runs with rounds that the filter lets through to a ZIP file, by pool, policy and temperature;
+    returns how many. Forms of which each line has a time take no run that was decoded beside others.
 
     Raises:
         OSError: the file cannot be written.
         StorageError: the database cannot be read.
         UserError: there is no such run; nothing is written.
     """
-    where, values = filter.where(FINISHED, "round_count > 0", f"source NOT IN {IMPORTED}")
-    order = "ORDER BY pool, policy, created_at, id"
-    found = read_rows(path, f"SELECT pool, policy, id FROM runs {where} {order}", values)
+    timed = () if form == "specdec_bench" else (TIMED,)
+    where, values = filter.where(FINISHED, "round_count > 0", f"source NOT IN {IMPORTED}", *timed)
+    order = "ORDER BY pool, policy, temperature, created_at, id"
+    found = read_rows(path, f"SELECT pool, policy, temperature, id FROM runs {where} {order}", values)
     if not found:
-        raise UserError("There is nothing to export: these forms take finished runs with rounds, and none matches.")
+        alone = ", decoded one at a time," if timed else ""
+        raise UserError(
+            f"There is nothing to export: this form takes finished runs with rounds{alone} and none matches."
+        )
     written = 0
     with ZipFile(file, "w", ZIP_DEFLATED) as archive:
-        for (pool, policy), group in groupby(found, key=itemgetter(0, 1)):
-            runs = [run for _, _, id in group if (run := queries.run(path, id))]
+        for (pool, policy, temperature), group in groupby(found, key=itemgetter(0, 1, 2)):
+            runs = [run for *_, id in group if (run := queries.run(path, id))]
             for name, write in FORMS[form].items():
-                folder = re.sub(r"[^\w.=+-]+", "-", f"{pool}-{policy}")
+                sampled = f"-temperature-{temperature:g}" if temperature else ""
+                folder = re.sub(r"[^\w.=+-]+", "-", f"{pool}-{policy}{sampled}")
                 archive.writestr(name.format(folder), write(runs))
             written += len(runs)
     return written
@@ -72,7 +77,7 @@ def _spec_bench(runs: Sequence[Run]) -> str:
         }
         about = {"question_id": prompt_of(g), "category": run.origin.task or "", "answer_id": str(run.id)}
         model = {"model_id": f"{run.conditions.pool}-{g.policy}", "choices": [choice]}
-        lines.append({**about, **model, "tstamp": run.created_at.timestamp()})
+        lines.append({**about, **model, "tstamp": run.created_at.timestamp() + g.request_seconds})
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
 
 
@@ -135,7 +140,7 @@ def _profile_export(runs: Sequence[Run]) -> str:
     for number, run in enumerate(runs):
         g = run.generation
         drafts = speculation_of(run)
-        ends = int(run.created_at.timestamp() * 1e9)
+        begins = int(run.created_at.timestamp() * 1e9)
         values = {
             "request_latency": (1000 * g.request_seconds, "ms"),
             "time_to_first_token": (1000 * (g.prefill_seconds + g.rounds[0].seconds), "ms"),
@@ -147,8 +152,8 @@ def _profile_export(runs: Sequence[Run]) -> str:
                 "session_num": number,
                 "conversation_id": str(run.id),
                 "turn_index": 0,
-                "request_start_ns": ends - int(g.request_seconds * 1e9),
-                "request_end_ns": ends,
+                "request_start_ns": begins,
+                "request_end_ns": begins + int(g.request_seconds * 1e9),
                 "worker_id": "multidraft",
                 "record_processor_id": "multidraft",
                 "benchmark_phase": "profiling",
@@ -174,4 +179,4 @@ FORMS: dict[str, dict[str, Write]] = {
     "specdec_bench": {"{}/acceptance_rate.json": _acceptance_rate, "{}/timing.json": _timing},
     "aiperf": {"{}/profile_export.jsonl": _profile_export},
 }
-"""The files of each form, by their names, in which ``{}`` is pool and policy."""
+"""The files of each form, by their names, in which ``{}`` is pool, policy and, of sampled runs, temperature."""

@@ -277,6 +277,8 @@ def _run(
     prompt_tokens: int = 0,
 ) -> Run:
     generation = Generation(prompt, policy, (), prompt_tokens, text=text, status="completed")
-    created = datetime.now(UTC) if ended is None else datetime.fromtimestamp(ended, UTC)
+    created = (
+        datetime.now(UTC) if ended is None else datetime.fromtimestamp(ended - (found.request_seconds or 0.0), UTC)
+    )
     made = Conditions(source, "", "", "", "")
     return Run(generation, SamplingParams(), 0, made, Origin(source, task or None), created_at=created, reported=found)

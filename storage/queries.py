@@ -95,17 +95,17 @@ def ids_on(
 
 
 def seconds_per_run(path: str | Path, card_hash: str, hardware: str, dtype: str) -> float | None:
-    """What a run of the newest batch or benchmark on a pool and machine took, by the times at which its runs ended, per
+    """What a run of the newest batch or benchmark on a pool and machine took, by the times at which its runs began, per
     token that it was allowed: the baseline, the scores and all that went on beside it included. ``None`` is unknown."""
     made_on = Filter(card_hash=card_hash, hardware=hardware, dtype=dtype, source=("batch", "bench"))
     where, values = made_on.where("streams = 1", FINISHED)
     columns = "batch_id, 86400 * julianday(created_at), max_new_tokens"
     sql = f"SELECT {columns} FROM runs {where} ORDER BY id DESC LIMIT {RECENT}"
     by_batch: dict[str, list[tuple[float, int]]] = {}
-    for batch, ended, tokens in read_rows(path, sql, values):
-        by_batch.setdefault(batch, []).append((ended, tokens))
+    for batch, began, tokens in read_rows(path, sql, values):
+        by_batch.setdefault(batch, []).append((began, tokens))
     for runs in by_batch.values():
-        gaps = -np.diff([ended for ended, _ in runs])
+        gaps = -np.diff([began for began, _ in runs])
         if len(runs) >= FEWEST_RUNS and (gaps > 0).any():
             gaps = gaps[gaps <= PAUSE * np.median(gaps[gaps > 0])]
             return float(gaps.mean() / np.mean([tokens for _, tokens in runs]))

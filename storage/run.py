@@ -172,7 +172,7 @@ class Run:
 
     Attributes:
         baseline: ``None`` where it was not measured.
-        created_at: when the run ended (UTC).
+        created_at: when the run began, or was asked for (UTC).
         id: its number in the history; ``None`` until it is stored.
         reported: of an imported run, its figures; those that need rounds are unknown, and so are its parameters.
     """

@@ -17,7 +17,7 @@ FIGURES = "tokens_per_second mean_accepted_tokens acceptance_rate speedup reques
 def trace_of(run: Run) -> dict[str, Any]:
     """The arguments of ``trackio.Trace``: the conversation, what is known of the run, and its rounds with their times.
 
-    A round's times follow from the moment at which the run was recorded and from what its parts took.
+    A round's times follow from the moment at which the run began and from what its parts took.
     """
     g, values = run.generation, run.to_json()
     messages = [{"role": role, "content": text} for turn in g.turns for role, text in zip(("user", "assistant"), turn)]
@@ -31,7 +31,7 @@ def trace_of(run: Run) -> dict[str, Any]:
 
 
 def _spans(run: Run) -> Iterator[dict[str, Any]]:
-    begins = run.created_at - timedelta(seconds=run.generation.seconds)
+    begins = run.created_at + timedelta(seconds=run.generation.prefill_seconds)
     for r in run.generation.rounds:
         ends = begins + timedelta(seconds=r.seconds)
         phases = {f"{phase}_ms": 1000 * getattr(r, f"{phase}_seconds") for phase in PHASES}

@@ -29,12 +29,12 @@ def run(options: argparse.Namespace) -> int:
     pool = load_pool(options.pool)
     params = sampling_params(options, pool.draft_length)
     decoding = md.stream(pool, options.prompt, options.policy, params, options.seed)
+    run = Run(decoding.generation, params, options.seed, conditions_of(pool), Origin("command"))
     for round_ in decoding:
         if not options.json:
             print(round_.text, end="", flush=True)
     out = decoding.generation
     if options.json:
-        run = Run(out, params, options.seed, conditions_of(pool), Origin("command"))
         print(json.dumps(run.to_json(), ensure_ascii=False))
     else:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in out.drafter_shares.items())

@@ -12,13 +12,14 @@ import pytest
 from drafters.errors import UserError
 from storage import aggregates, queries, ranking
 from storage import store as store_module
-from storage.exchange import FORMS
+from storage.exchange import FORMS, export_form
 from storage.export import EXPORTS
-from storage.filters import Filter
+from storage.filters import ALL, Filter
 from storage.imports import import_file
 from storage.problems import StorageError
 from storage.run import Run
 from storage.store import Store
+from tests.runs import make_run
 
 ANSWER: dict[str, Any] = {
     "question_id": 81,
@@ -120,7 +121,8 @@ def test_what_a_file_says_beside_its_figures_is_kept(store: Store, tmp_path: Pat
     (run,) = imported(store, tmp_path, "a.jsonl", lines(ANSWER))
     assert run.origin.task == "writing" and run.generation.text == "A trip\n\nShorter"
     assert (run.origin.suite or "").startswith("a.jsonl #") and run.origin.batch_id is None
-    assert run.created_at.timestamp() == ANSWER["tstamp"] and run.generation.prompt == "Question 81"
+    assert run.created_at.timestamp() == ANSWER["tstamp"] - 0.75, "which it ended at"
+    assert run.generation.prompt == "Question 81"
     (run,) = imported(store, tmp_path, "b.jsonl", lines(RECORD), name="SGLang, EAGLE-3")
     assert run.generation.policy == "SGLang, EAGLE-3" and run.generation.prompt_tokens == 12
     assert run.to_json()["acceptance_rate"] == 0.5
@@ -276,3 +278,18 @@ def test_a_history_that_cannot_be_written(path: Path, tmp_path: Path) -> None:
     file.write_text(lines(ANSWER))
     with Store(path, busy_seconds=0.05, retry_seconds=0.05) as store, pytest.raises(StorageError, match="is a folder"):
         import_file(file, store)
+
+
+def test_texts_decoded_beside_others_and_sampled_ones_stand_apart(store: Store, tmp_path: Path) -> None:
+    store.add(make_run(seed=1), make_run(seed=2, streams=2), make_run(seed=3, temperature=0.8))
+    assert store.flush()
+    for form, count in (("spec-bench", 2), ("aiperf", 2), ("specdec_bench", 3)):
+        file = tmp_path / f"{form}.zip"
+        assert export_form(form, store.path, ALL, file) == count
+        apart = {"temperature-0.8" in name for name in ZipFile(file).namelist()}
+        assert apart == {True, False}
+    with ZipFile(tmp_path / "aiperf.zip") as written:
+        (greedy,) = (name for name in written.namelist() if "temperature" not in name)
+        (line,) = map(json.loads, written.read(greedy).splitlines())
+    run = queries.run(store.path, 1)
+    assert run and line["metadata"]["request_start_ns"] / 1e9 == pytest.approx(run.created_at.timestamp())
