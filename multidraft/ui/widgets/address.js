@@ -1,17 +1,31 @@
 // The page's address keeps what is shown, so that it can be reloaded, kept as a bookmark, or sent. Parameters that are not
 // named in `changes` stay as they are.
 
+let shownQuery = location.search; // what the page shows, whatever the browser's Back has put into the address
+
 function address(changes) {
   const query = changed(changes);
   history.replaceState(history.state, "", query ? `?${query}` : location.pathname);
+  shownQuery = location.search;
   // A Space is a frame: the page around it shows the address, and takes it from here.
   if (window.parent !== window) window.parent.postMessage({ queryString: query }, "https://huggingface.co");
 }
 
-// The same as a step that the browser's Back takes back.
-function visit(changes) {
-  history.pushState({ ...history.state, opened: true }, "", location.href);
+// The same as a step that the browser's Back takes back; `opened`: one from a list to what it lists.
+function visit(changes, opened = false) {
+  history.pushState({ ...history.state, opened }, "", location.href);
   address(changes);
+}
+
+// A step of the browser's Back or Forward opens its tab; of the address its own are what Play reads, and the dashboard's
+// run. All else stays as it is shown.
+function travelled() {
+  const tab = linkedTab() ?? "play", query = new URLSearchParams(location.search);
+  const own = [...Object.keys(notPlays()), ...(tab === "dashboard" ? ["run"] : [])];
+  history.replaceState(history.state, "", shownQuery || location.pathname);
+  const kept = Object.fromEntries(own.map((name) => [name, query.get(name)]));
+  address({ ...kept, tab: tab === "play" ? firstTab() : tab });
+  if (!tabs().some((one) => nameOf(one) === tab && one.ariaSelected === "true")) goToTab(tab);
 }
 
 // The address's query with `changes`.
@@ -62,9 +76,12 @@ function openTab() {
   }
   else if (open) address({ tab: nameOf(open) }); // the visitor was faster and has gone elsewhere
   opened();
+  addEventListener("popstate", travelled);
   document.addEventListener("click", (event) => {
     const tab = event.target.closest?.(TAB);
-    if (tab) address(tab === tabs()[0] ? { tab: firstTab() } : { ...notPlays(), tab: nameOf(tab) });
+    if (!tab) return;
+    const go = nameOf(tab) === (linkedTab() ?? "play") ? address : visit;
+    go(tab === tabs()[0] ? { tab: firstTab() } : { ...notPlays(), tab: nameOf(tab) });
   });
 }
 

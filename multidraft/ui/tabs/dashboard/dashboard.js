@@ -12,7 +12,7 @@ function openRuns(element, trigger) {
     const link = event.target.closest("tr")?.querySelector("a[data-run]");
     if (!link || event.button || event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
-    visit({ run: link.dataset.run });
+    visit({ run: link.dataset.run }, true);
     window.mdLeft = link.dataset.run; // once it is left
     trigger("click", { run: Number(link.dataset.run) });
   });
@@ -22,12 +22,7 @@ function openRuns(element, trigger) {
 function travel(trigger) {
   window.mdTravel?.abort(); // of a component that was there before
   window.mdTravel = new AbortController();
-  const go = () => {
-    address({}); // for the page around a Space
-    const named = tabs().find((tab) => nameOf(tab) === (linkedTab() ?? "play"));
-    if (named && named.ariaSelected !== "true") named.click();
-    if (linkedTab() === "dashboard") trigger("click");
-  };
+  const go = () => { if (linkedTab() === "dashboard") trigger("click"); };
   addEventListener("popstate", go, { signal: window.mdTravel.signal });
 }
 
