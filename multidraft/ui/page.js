@@ -78,6 +78,7 @@ document.addEventListener("focusin", ({ target }) => {
   requestAnimationFrame(() => {
     target.select();
     const list = document.getElementById(target.getAttribute("aria-controls"));
+    list?.setAttribute("tabindex", "-1"); // what scrolls is a stop of Chromium's Tab, and it is gone when reached
     list?.scrollTo(0, 0);
     list?.querySelector("[aria-selected=true]")?.scrollIntoView({ block: "nearest" });
   });

@@ -76,6 +76,14 @@ def test_a_results_link_is_copied_and_that_is_said(page: Page) -> None:
     assert "/result/run/" in link and page.request.get(link).ok
 
 
+def test_tab_leads_from_a_list_to_the_next_field(shared: Page) -> None:
+    shared.get_by_role("tab", name="Race").click()
+    shared.locator("#race-lane-1 input").click()
+    expect(shared.get_by_role("option", selected=True)).to_be_in_viewport()
+    shared.keyboard.press("Tab")
+    expect(shared.locator("#race-lane-2 input")).to_be_focused()
+
+
 def test_what_is_kept_of_a_run_leads_to_the_box_for_it(page: Page) -> None:
     page.locator(".md-kept-here:visible a").click()
     expect(page.locator("#learn")).to_be_in_viewport()
