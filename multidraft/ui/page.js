@@ -2,7 +2,7 @@
 // functions the handlers of other components call.
 
 Object.assign(window, { address, openTab, goToTab, startRace, copied, copyLink, keepFilters, openRuns, travel,
-  linkedRun, focusRun, leaveRun, focusTravelled, chooseTwo, tell, stepThrough, stepThroughText, make });
+  linkedRun, focusRun, leaveRun, focusTravelled, typed, chooseTwo, tell, stepThrough, stepThroughText, make });
 
 // A new element, at the end of its parent.
 function make(tag, kind, text, parent) {
@@ -112,3 +112,20 @@ document.addEventListener("click", ({ target }) => {
 document.addEventListener("keydown", ({ key, shiftKey, target }) => {
   if (key === "Enter" && shiftKey && target.closest("#prompt")) ran();
 }, true);
+
+// A prompt that was typed is there again after a reload, unless the address names another one.
+function typed(id, shown) {
+  const named = new URLSearchParams(location.search).has(id === "prompt" ? id : "race");
+  try {
+    return (!named && sessionStorage.getItem(id)) || shown;
+  } catch { // the browser keeps nothing
+    return shown;
+  }
+}
+addEventListener("pagehide", () => {
+  for (const field of document.querySelectorAll(":is(#prompt, #race-prompt) textarea")) {
+    try {
+      sessionStorage.setItem(field.closest("[id]").id, field.value);
+    } catch {} // likewise
+  }
+});

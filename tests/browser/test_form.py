@@ -1,5 +1,7 @@
 """The form of *Play* and *Race*: what it offers is in sight and stays where it is."""
 
+import re
+
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -74,6 +76,31 @@ def test_a_results_link_is_copied_and_that_is_said(page: Page) -> None:
     wait_for_text(page, "#copy-page", "Link copied")
     link = page.evaluate("navigator.clipboard.readText()")
     assert "/result/run/" in link and page.request.get(link).ok
+
+
+def test_what_was_typed_outlives_back_and_reload(page: Page, address: str) -> None:
+    field, tab = page.locator("#prompt textarea"), page.get_by_role("tab", selected=True)
+    field.fill("Typed")
+    for name in ("Race", "Results"):
+        page.get_by_role("tab", name=name).click()
+    expect(page).to_have_url(re.compile("tab=results"))
+    page.go_back()
+    expect(tab).to_have_text("Race")
+    page.locator("#race-prompt textarea").fill("Typed too")
+    page.go_back()
+    expect(tab).to_have_text("Play")
+    expect(field).to_have_value("Typed")
+    assert "tab=" not in page.url
+    page.reload()
+    expect(field).to_have_value("Typed")
+    page.go_forward()
+    page.go_forward()
+    expect(tab).to_have_text("Results")
+    page.get_by_role("tab", name="Race").click()
+    expect(page.locator("#race-prompt textarea")).to_have_value("Typed too")
+    page.goto(f"{address}?prompt=Linked")
+    expect(page.locator("#status")).to_contain_text("Taken from the link")
+    expect(field).to_have_value("Linked")
 
 
 def test_tab_leads_from_a_list_to_the_next_field(shared: Page) -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import gradio as gr
+from gradio.events import Dependency
 
 from drafters.errors import UserError
 from drafters.pool import Pool
@@ -15,7 +16,7 @@ from drafters.sampling import SamplingParams
 from multidraft.engine.arguments import policy_for
 from multidraft.service.inputs import make_params, whole_number
 from multidraft.service.workbench import Workbench
-from multidraft.ui.widgets.events import QUICK, Updates
+from multidraft.ui.widgets.events import PRIVATE, QUICK, Updates
 from multidraft.ui.widgets.markup import count, message_html
 from multidraft.ui.widgets.policy_fields import offered, with_specs
 
@@ -115,6 +116,11 @@ class PromptTab:
         )
         self.fit = gr.HTML(self.fit_html(first), js_on_load=None, elem_id=f"{self.prefix}fit", elem_classes="md-fit")
         self.prompt.change(self.fit_html, self.prompt, self.fit, **QUICK, trigger_mode="always_last")
+
+    def keep_prompt(self, restored: Dependency) -> None:
+        """Once ``restored``, have the page put back what was typed before it was loaded again (``page.js``)."""
+        script = f"(shown) => typed('{self.prefix}prompt', shown)"
+        restored.then(None, self.prompt, self.prompt, js=script, **PRIVATE)
 
     def build_examples(self) -> None:
         """Lay out examples of prompts, which have the same room whichever are shown."""

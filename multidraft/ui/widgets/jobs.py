@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 import gradio as gr
+from gradio.events import Dependency
 
 from multidraft.service.jobs import Job, Jobs
 from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK, Updates
@@ -67,8 +68,8 @@ class AddressedJobs(RunButtons[J]):
         show: Callable[[J], Iterator[Updates]],
         gone: Callable[[str], Iterator[Updates]],
         shown: list[Any],
-    ) -> None:
-        """Watch what is asked for, and what the address of ``page`` names.
+    ) -> Dependency:
+        """Watch what is asked for, and what the address of ``page`` names; returns the event that reads it.
 
         Args:
             form: the fields, with the values that ``form_of`` an id start its job once more, where they are known.
@@ -76,9 +77,10 @@ class AddressedJobs(RunButtons[J]):
             gone: the same for the id of a job that is no longer known.
         """
         self.form, self.form_of, self.show, self.gone = form, form_of, show, gone
-        page.load(self.linked, None, [self.asked, self.id, *form, *self.both], **QUICK)
+        restored = page.load(self.linked, None, [self.asked, self.id, *form, *self.both], **QUICK)
         shown, most = [*shown, *self.both], self.jobs.limits.queue
         self.asked.change(self.watch, self.asked, shown, trigger_mode="multiple", concurrency_limit=most, **HIDDEN)
+        return restored
 
     def start(self, events: list[Any], start: Callable[..., Updates], inputs: list[Any], status: gr.HTML) -> None:
         """Call ``start`` on ``events``: it returns what to watch, or says in ``status`` what is wrong."""

@@ -142,6 +142,7 @@ class Play(controls.PromptTab):
             [self.fit, *self.examples.components, self.policy, *self.settings, *talk, self.legend, self.note],
         )
         self.restored = page.load(self.restore, None, [self.status, *form], **QUICK)
+        self.keep_prompt(self.restored)
         _copies(self.link, [self.link, self.status, *form], [self.link, self.status], permalink.COPY_LINK)
         _copies(self.copy_page, None, self.copy_page, _COPY_PAGE)
         _copies(self.copy, self.download, self.copy, _COPY_RUN)

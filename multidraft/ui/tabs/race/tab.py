@@ -77,7 +77,7 @@ class Race(controls.PromptTab):
         forget_refusal(form, self.status, _IDLE)
         gr.on([lane.change for lane in self.lanes], self.explained, self.lanes, self.how, **LAST)
         shown = [self.status, self.stage, self.figures, self.legend]
-        self.buttons.wire(page, form, self._form, self.show, self._gone, shown)
+        self.keep_prompt(self.buttons.wire(page, form, self._form, self.show, self._gone, shown))
         line.followed_by(
             self.follow,
             [self.prompt, self.settings[0], self.stage, *self.lanes],
