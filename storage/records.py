@@ -27,7 +27,7 @@ _STATUS_TITLES = {
     "completed": "at max tokens",
     "stopped": "completed",
     "context_limit": "context window full",
-    "cancelled": "cancelled",
+    "cancelled": "stopped",
     "error": "failed",
     "interrupted": "interrupted",
 }

@@ -207,7 +207,7 @@ class BatchJob(Job[None]):
         after = f"after {len(self.rows):,} of {count(self.total, 'run')}"
         if self.error:
             return f"ended early {after}: {self.error}"
-        return f"cancelled {after}" if len(self.rows) < self.total else None
+        return f"stopped {after}" if len(self.rows) < self.total else None
 
     @property
     def _goes_on(self) -> bool:

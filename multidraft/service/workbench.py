@@ -163,7 +163,7 @@ class Workbench:
         with self.resuming:
             waited = self.cut_off.pop(id, None) is not None
         if waited:
-            self.record(ends=id, ending="cancelled while it waited for its pool")
+            self.record(ends=id, ending="stopped while it waited for its pool")
         return waited
 
     def warm_up(self) -> None:

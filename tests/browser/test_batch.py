@@ -71,7 +71,7 @@ def test_a_bundled_suite_can_be_stopped(page: Page) -> None:
     page.locator("#batch-run").click()
     expect(page.locator("#rows tbody tr").first).to_be_visible()
     page.locator("#batch-stop").click()
-    expect(page.locator("#batch-status")).to_contain_text(re.compile(r"Cancelled: \d+ of \d+ runs"))
+    expect(page.locator("#batch-status")).to_contain_text(re.compile(r"Stopped: \d+ of \d+ runs"))
     expect(page.locator("#batch-run")).to_be_enabled()
 
 

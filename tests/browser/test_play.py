@@ -120,7 +120,7 @@ def test_stop_in_mid_stream(page: Page) -> None:
     run_long(page)
     expect(page.locator("#run")).to_be_disabled()
     page.locator("#stop").click()
-    expect(page.locator("#status .md-cancelled")).to_contain_text("Cancelled", timeout=5_000)
+    expect(page.locator("#status .md-cancelled")).to_contain_text("Stopped", timeout=5_000)
     expect(page.locator("#run")).to_be_enabled()
     assert 3 <= page.locator("#output .md-round").count() < 900
 

@@ -256,7 +256,7 @@ def test_a_batch_that_a_visitor_stops_does_not_go_on(workbench: Workbench, store
     batch.cancel()
     gate.open()
     assert batch.wait(30) and store.flush() and not unfinished(store.path)
-    assert batch.ending == f"cancelled after {len(batch.rows)} of 8 runs"
+    assert batch.ending == f"stopped after {len(batch.rows)} of 8 runs"
     result = experiment_result(store.path, batch.id)
     assert result and result.said[0] == [sentence(batch.ending)]
 
@@ -277,9 +277,9 @@ def test_a_batch_that_waits_for_its_pool_can_be_stopped(workbench: Workbench, st
         assert "unfinished<small>2 of 8 runs" in list_html(crash.path, [listed], False)
         stopped = tab.give_up(batch.id)
         assert not stopped[tab.buttons.stop].interactive and not bench.cut_off and not unfinished(crash.path)
-        assert "Cancelled while it waited for its pool." in stopped[tab.status]
+        assert "Stopped while it waited for its pool." in stopped[tab.status]
         (listed,) = experiments.listed(crash.path)
-        assert "<small>Cancelled while it waited for its pool.</small>" in list_html(crash.path, [listed], False)
+        assert "<small>Stopped while it waited for its pool.</small>" in list_html(crash.path, [listed], False)
         assert tab.give_up(batch.id) == {tab.status: gr.skip()}, "there is none any more"
         bench.close()
 

@@ -136,7 +136,7 @@ def _end_html(run: BatchJob) -> Markup:
     if run.error:
         report = "" if run.cancelled.is_set() else " Please report it."
         return message_html("error", markup.sentence(run.ending) + report)
-    how, kind = ("Cancelled", "cancelled") if run.cancelled.is_set() else ("Done", "done")
+    how, kind = ("Stopped", "cancelled") if run.cancelled.is_set() else ("Done", "done")
     parts = [f"{how}: {len(run.rows)} of {run.total} runs", *(f"{n} {what}" for what, n in counts.items() if n)]
     if run.unkept:
         parts.append(f"{run.unkept} not in the history yet (see the Dashboard tab)")

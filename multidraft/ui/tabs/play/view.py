@@ -30,10 +30,10 @@ _SPEED = {"": "tokens/s", "decoding": "tokens/s so far", "timing": "tokens/s, ti
 """What stands below a figure, by whether it may still change."""
 
 _ENDS = {
-    "completed": "Completed: max new tokens reached.",
+    "completed": "Ended at max tokens.",
     "stopped": "Completed: end of sequence (EOS).",
     "context_limit": "Ended: the target's context window is full.",
-    "cancelled": "Cancelled.",
+    "cancelled": "Stopped.",
 }
 
 

@@ -45,10 +45,10 @@ def tiles(generation: Any, differences: Any = None, **known: Any) -> str:
 @pytest.mark.parametrize(
     ("status", "words"),
     [
-        ("completed", "max new tokens"),
+        ("completed", "Ended at max tokens."),
         ("stopped", "end of sequence (EOS)"),
         ("context_limit", "context window"),
-        ("cancelled", "Cancelled"),
+        ("cancelled", "Stopped."),
     ],
 )
 def test_every_end_is_told_with_its_counts(status: str, words: str) -> None:
@@ -117,7 +117,7 @@ def test_a_run_is_not_completed_while_it_is_checked() -> None:
 
 def test_a_run_that_is_not_scored_says_so() -> None:
     html = view.status_html(job(make_generation(status="completed"), cancelled=True, unscored=True))
-    assert "Completed" in html and "Regret not computed" in html
+    assert "Ended at max tokens." in html and "Regret not computed" in html
     assert "Regret" not in view.status_html(job(make_generation(status="completed"), cancelled=True))
 
 
@@ -131,7 +131,7 @@ def test_only_a_new_phase_is_said_not_every_round() -> None:
     ]
     assert "round 2" in lines[0] and "round 13" in lines[1]
     assert [said(line) for line in lines] == ["Decoding under UCB (beta=0.1)"] * 2
-    assert said(view.status_html(job(make_generation()))).startswith("Completed")
+    assert said(view.status_html(job(make_generation()))).startswith("Ended")
 
 
 def test_every_status_line_is_made_of_the_same_elements() -> None:
