@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse
 from drafters.errors import LONGEST_MESSAGE, UserError, first_line, quoted, without_folders
 from multidraft.service.line import CALLER, Caller
 from multidraft.serving.callers import visitor_of
+from storage.problems import StorageError
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ class Page(gr.Blocks):
         except gr.Error as error:
             error.print_exception = False  # of Gradio's own, e.g. of a file of the wrong type
             raise
-        except UserError as error:
+        except (UserError, StorageError) as error:
             raise gr.Error(without_folders(str(error)), print_exception=False) from None
         except (StopIteration, StopAsyncIteration):
             raise

@@ -13,9 +13,6 @@ from pathlib import Path
 import gradio as gr
 from gradio.utils import get_upload_folder
 
-from drafters.errors import UserError, without_folders
-from storage.problems import StorageError
-
 log = logging.getLogger(__name__)
 
 KEPT_SECONDS = 24 * 3600
@@ -35,8 +32,6 @@ def export_file(name: str, write: Write) -> str:
     """
     try:
         return str(_new_file(name, write))
-    except (StorageError, UserError) as error:
-        raise gr.Error(without_folders(str(error)), print_exception=False) from None
     except OSError as error:
         log.warning("%s could not be written to %s: %s", name, _folder(), error)
         said = f"The export could not be written: {error.strerror or type(error).__name__}"

@@ -1,5 +1,6 @@
 """The page as a whole, and its endpoints for programs."""
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -18,9 +19,11 @@ from multidraft.service.pool_loading import PoolLoader
 from multidraft.service.workbench import RunJob, Workbench
 from multidraft.ui import app
 from multidraft.ui.app import build
+from multidraft.ui.page import Page
 from multidraft.ui.tabs.play import tab as play_tab
 from multidraft.ui.tabs.play.tab import Play
 from multidraft.ui.tabs.pool.tab import NO_MATRIX, PoolTab, pool_html
+from storage.problems import StorageError
 from storage.records import PHASES
 from storage.run import Origin
 from storage.store import Store
@@ -142,9 +145,9 @@ def test_a_longer_one_is_shown_as_it_comes(workbench: Workbench, gate, monkeypat
     monkeypatch.setattr(play_tab, "AT_ONCE_SECONDS", 0.05)
     tab = built(Play(workbench), workbench)
     parts = say(tab)
-    assert "Completed" not in next(parts)[tab.status]
+    assert "Ended" not in next(parts)[tab.status]
     gate.open()
-    assert "Completed" in after([*parts])[tab.status]
+    assert "Ended" in after([*parts])[tab.status]
 
 
 def test_play_streams_to_the_end(workbench: Workbench, gate) -> None:
@@ -298,3 +301,13 @@ def test_leaving_the_page_ends_the_run(workbench: Workbench, gate, store: Store)
     assert store.flush()
     left = [run.generation for run in recorded(store.path) if run.generation.prompt != "abc"]
     assert all(g.status == "cancelled" and len(g.rounds) == 1 for g in left)
+
+
+def test_an_unreadable_history_is_explained() -> None:
+    def fail() -> None:
+        raise StorageError("The database is locked by another program.")
+
+    with Page() as page:
+        page.load(fail)
+    with pytest.raises(gr.Error, match="locked by another program"):
+        asyncio.run(page.process_api(0, []))
