@@ -105,9 +105,9 @@ def progress_text(loading: Loading) -> str:
     if loading.phase == "waiting":
         return f"{loading.title} cannot be loaded yet and will be retried: {loading.error}."
     if loading.phase == "switching":
-        return f"{loading.title} is loaded; it takes over once the queued runs have finished."
+        return f"{loading.title} is ready and takes over once the queued runs have finished."
     if loading.phase == "warming":
-        return f"{loading.title} is loaded and decodes its first tokens …"
+        return f"Loading {loading.title}: it decodes its first tokens …"
     silent = ""
     if loading.asks_hub and (silence := loading.silence) > SILENT_SECONDS:
         silent = f" No data from the Hub for {silence:.0f} s; it will be asked again a few times."

@@ -93,7 +93,7 @@ def test_runs_in_line_end_on_the_pool_they_were_asked_of(
     monkeypatch.setattr(Lender, "warm_up", lambda self, pool: (told.append(loading_html(loading)), warm_up(self, pool)))
     go.set()
     assert ended(loading).phase == "done" and late.wait(60) and waiting.wait(60)
-    assert "decodes its first tokens" in told[0] and "runs in line" not in told[0]
+    assert "is loaded" not in told[0] and "decodes its first tokens" in told[0] and "runs in line" not in told[0]
     assert [job.run.generation.status for job in (waiting, late)] == ["completed", "completed"]
     assert [job.pool.name for job in (waiting, late)] == ["tiny", "tiny"] and own_bench.pool.name == "other"
 
