@@ -73,6 +73,8 @@ def status_html(
     odd = "" if fits else f" {ODD}"
     if fits and generation.status == "completed" and loops(generation.text):
         odd = f" {LOOPS}"
+    if generation.token_ids and not generation.text.strip():
+        odd += " Its tokens decode to no visible text."
     kind = "cancelled" if generation.status == "cancelled" else "done md-odd" if odd else "done"
     left_out = " Regret not computed: stopped." if job.unscored else ""
     failed = f" {generation.failures}" if generation.benched else ""

@@ -121,6 +121,12 @@ def test_a_run_that_is_not_scored_says_so() -> None:
     assert "Regret" not in view.status_html(job(make_generation(status="completed"), cancelled=True))
 
 
+def test_an_answer_without_visible_text_says_so() -> None:
+    blank = make_generation(rounds=[make_round(text="\n")])
+    assert "decode to no visible text" in view.status_html(job(blank))
+    assert "decode to no" not in view.status_html(job(make_generation()))
+
+
 def test_only_a_new_phase_is_said_not_every_round() -> None:
     def said(html: str) -> str:
         return re.findall(r'role="status">([^<]*)<', html)[0]
