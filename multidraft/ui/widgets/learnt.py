@@ -22,6 +22,12 @@ from storage.figures import ratio_of_totals
 SIDES = {COLD: "a cold start", ROUTED: "the router's start"}
 STARTS = {COLD: "cold", ROUTED: "from the router", TAUGHT: "from past queries"}
 
+AT_ITS_BEST = (
+    "The table tells of each drafter where it is at its best in the answer; the policy looks for the most tokens per "
+    "second in the answer as a whole."
+)
+"""Why another one than the first in the table may draft first."""
+
 ACCEPTED = (
     "Expected of a full draft, where the drafter is at its best in the answer; ± one standard deviation of what past "
     "runs leave open"
@@ -71,7 +77,9 @@ def beginning_html(found: Beginning, pool: str, drafters: Sequence[str]) -> Mark
     first = "nobody" if found.arm == NO_DRAFTER else drafters[found.arm]
     asked = f", {count(found.length, 'token')}" if found.length else ""
     policy = policy_title(DEFAULT_POLICY)
-    said = markup.message_html("done", f"{voice}, {policy} would have {first} draft first{asked}.")
+    best = int(found.arm if expected is None else expected.argmax())
+    why = f" {AT_ITS_BEST}" if found.arm not in (NO_DRAFTER, best) else ""
+    said = markup.message_html("done", f"{voice}, {policy} would have {first} draft first{asked}.{why}")
     if expected is None:
         return said
     kinds = tokens.arm_classes(drafters)

@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 import pytest
 
 from drafters.costs import CostMeter
+from drafters.errors import UserError
 from drafters.sampling import SamplingParams
 from drafters.traffic import Traffic
 from multidraft.bench.measure import Request
@@ -25,6 +26,7 @@ from multidraft.ui.tabs.dashboard.beginning import answer
 from multidraft.ui.tabs.dashboard.filters import CONTROLS, Chosen
 from multidraft.ui.tabs.dashboard.tab import Dashboard
 from multidraft.ui.tabs.dashboard.views import CHARTS, chart
+from multidraft.ui.widgets.learnt import beginning_html
 from multidraft.ui.widgets.verdict import watched_lessons, watched_verdict
 from storage import aggregates, ranking
 from storage.filters import Filter
@@ -101,7 +103,9 @@ def test_what_the_pool_would_begin_a_prompt_with(workbench: Workbench, monkeypat
     workbench.pool.traffic.learn([(f"abc ab{n}", told) for n in range(9)])
     shown = answer(workbench, "abc abd")
     assert "By what 9 past runs on tiny tell, RateHedge (ours) would have near draft first, " in shown
-    assert " ± " in shown and shown.index(">near</") < shown.index(">far</")
+    assert " ± " in shown and shown.index(">near</") < shown.index(">far</") and "as a whole" not in shown
+    slow = workbench.beginning("abc abd")._replace(arm=names.index("far"))
+    assert "in the answer as a whole." in beginning_html(slow, "tiny", names)
 
 
 def test_figures_after_runs(filled: Dashboard) -> None:
@@ -139,7 +143,7 @@ def test_a_day_that_cannot_be_is_told(filled: Dashboard) -> None:
     assert "needs a day such as" in overview(filled, values)["note"]
     assert "needs a day such as" in filled.run_list(0, *values)[filled.runs]
     assert drawn(filled, "matrix", values) == [gr.skip()]
-    with pytest.raises(gr.Error, match="needs a day"):
+    with pytest.raises(UserError, match="needs a day"):
         filled.export("csv", *values)
 
 
