@@ -110,7 +110,7 @@ class Clients:
         prompt = self._prompt()
         for message in visitor.clicks("run", prompt=prompt):
             text = json.dumps(message)
-            if "Completed: " in text or "Ended: " in text:
+            if "Completed: " in text or "Ended" in text:
                 self.told.run("page", prompt, "Not in the history yet" not in text)
                 break
 
