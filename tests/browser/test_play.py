@@ -142,6 +142,7 @@ def test_a_bad_spec_gets_the_valid_names(page: Page) -> None:
     page.locator("#prompt textarea").fill("Add 2 and 3.")
     page.locator("#run").click()
     expect(page.locator("#status [role=alert]")).to_contain_text("normal-hedge")
+    expect(page.locator("#output")).to_have_css("opacity", "0.4")  # it answers something else
     assert page.locator("#status img, #explanation img").count() == 0
     assert page.evaluate("window.broken") is None
 
@@ -158,6 +159,7 @@ def test_markup_in_a_prompt_does_nothing(shared: Page) -> None:
     shared.locator("#prompt textarea").fill(
         '<img src=x onerror="window.broken=1"> <script>window.broken=2</script> שלום 👩‍🔬'
     )
+    expect(shared.locator("#prompt textarea")).to_have_css("unicode-bidi", "plaintext")
     shared.locator("#run").click()
     expect(shared.locator(DONE)).to_be_visible()
     assert shared.locator("#output img, #output script").count() == 0
