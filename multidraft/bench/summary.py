@@ -213,9 +213,11 @@ RATIOS = ("speedup", "request_speedup", "regret_rounds")
 
 
 def summarise(rows: Sequence[Row]) -> dict[tuple[str, str], Figures]:
-    """The figures of each task and policy, with intervals over prompts where there are ``FEWEST_TO_TELL``."""
-    ordered = sorted(rows, key=attrgetter("task", "policy"))
-    return {of: Figures.of(own, fewest=FEWEST_TO_TELL) for of, own in grouped(ordered, "task", "policy").items()}
+    """The figures of each task and policy, on the prompts of the task as of :func:`overall`; of several tasks with
+    intervals where there are ``FEWEST_TO_TELL`` prompts."""
+    tasks = grouped(sorted(rows, key=attrgetter("task", "policy")), "task")
+    fewest = FEWEST_TO_TELL if len(tasks) > 1 else 0
+    return {(task, policy): of for task, own in tasks.items() for policy, of in overall(own, fewest).items()}
 
 
 def overall(rows: Sequence[Row], fewest: int = 0) -> dict[str, Figures]:

@@ -8,6 +8,7 @@ from html import escape
 import plotly.graph_objects as go
 
 from multidraft.bench import summary
+from multidraft.bench.baseline import BASELINE
 from multidraft.bench.summary import Row
 from multidraft.policies.titles import policy_title
 from multidraft.ui.tabs.batch.view import ALL_PROMPTS
@@ -16,6 +17,8 @@ from multidraft.ui.widgets.charts import bar_marker, on_log_scale, policy_style,
 from multidraft.ui.widgets.theme import TARGET_COLOUR
 from storage.figures import FEWEST_TO_TELL
 
+_PALE = f"Pale bars: not significantly different from 1×,<br>or fewer than {FEWEST_TO_TELL} prompts"
+
 
 def speedup_by_task_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
     """Speed-up of decoding by task and policy, of all prompts where no tasks are named; pale where its interval does
@@ -23,7 +26,7 @@ def speedup_by_task_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.F
     known = [(task, spec, of.speedup) for (task, spec), of in summary.summarise(rows).items() if of.speedup]
     named = {task for task, *_ in known} != {summary.NO_TASK}
     certain = all(ratio.side for *_, ratio in known)
-    below = "task" * named if certain else f"pale: may be 1×, or under {FEWEST_TO_TELL} prompts"
+    below = "task" * named if certain else _PALE
     figure = speedup_figure("Decode speed-up by task" if named else "Decode speed-up", below)
     figure.update_layout(meta={"x": "task"})  # in its CSV
     for policy in policies:
@@ -53,12 +56,13 @@ def speedup_by_task_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.F
 
 
 def spread_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
-    """How the speed-ups of the prompts are spread, a box and a point per prompt for every policy; also those that the
-    table calls too noisy to tell, pale: they are those of few rounds, so without them the others would not be typical.
-    """
-    timed = [row for row in rows if row.finished and row.speedup is not None]
-    noisy = sum(markup.too_noisy(row.speedup_uncertainty) for row in timed)
-    below = f"pale: {noisy:,} of {markup.count(len(timed), 'run')} too noisy" if noisy else ""
+    """How the speed-ups of the prompts that policies are compared on are spread, a box and a point per prompt for every
+    policy; also those that the table calls too noisy to tell, pale: they are those of few rounds, so without them the
+    others would not be typical."""
+    timed = summary.compared(rows)
+    drafting = [row for row in timed if row.policy != BASELINE]
+    noisy = sum(markup.too_noisy(row.speedup_uncertainty) for row in drafting)
+    below = f"pale: {noisy:,} of {markup.count(len(drafting), 'run')} too noisy" if noisy else ""
     figure = speedup_figure("Decode speed-up by prompt", below)
     for policy in policies:
         own = [row for row in timed if row.policy == policy]

@@ -225,10 +225,10 @@ def summary_html(rows: Sequence[Row], policies: Sequence[str], measured_on: str)
     """Tasks by policies, and all figures of each."""
     matrix = matrix_html(rows, policies)
     what = (
-        "Decode speed-up over autoregressive decoding (ratio of totals, each prompt once) with its 95 % interval; ★ "
-        "marks a policy whose whole requests are faster than every other's (95 %, compared prompt by prompt, on "
-        f"{FEWEST_TO_TELL} prompts at least). ± is how far timings may put it off, where prompts are too few for an "
-        "interval; a range alone is of timings too noisy for one figure."
+        "Decode speed-up over autoregressive decoding (ratio of totals over the prompts that all policies ran, each "
+        "once) with its 95 % interval; ★ marks a policy whose whole requests are faster than every other's (95 %, "
+        f"compared prompt by prompt, on {FEWEST_TO_TELL} prompts at least). ± is how far timings may put it off, where "
+        "prompts are too few for an interval; where timings are too noisy for one figure, only the range is given."
         if matrix
         else ""
     )

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from multidraft.bench.measured import of_rows
 from multidraft.bench.suites import LineProblem, Suite, SuiteItem, spread
-from multidraft.bench.summary import COLUMNS, NO_TASK, Row, as_json, summarise
+from multidraft.bench.summary import COLUMNS, NO_TASK, Row, as_json, overall, summarise
 from multidraft.service.workbench import Workbench
 from multidraft.ui.tabs.batch import charts as batch_charts
 from multidraft.ui.tabs.batch import files as batch_files
@@ -141,6 +142,19 @@ def test_tasks_by_policies() -> None:
         "Random drafter": (["&lt;b&gt;m&lt;/b&gt;", "sql"], [1.0, pytest.approx(3.0)]),
         "UCB": (["&lt;b&gt;m&lt;/b&gt;", "sql"], [2.0, 1.5]),
     }
+
+
+def test_a_batch_that_was_stopped_has_the_same_figures_in_tables_and_charts() -> None:
+    """Of eight prompts the second policy ran six."""
+    rows = [row(str(n), NO_TASK, "ucb", "completed", seconds=0.5 + n / 5, speedup_uncertainty=0.3) for n in range(8)]
+    rows += [row(str(n), NO_TASK, "random", "completed") for n in range(6)]
+    shown = overall(rows)["ucb"].speedup
+    assert shown and shown.value == 2.0 and of_rows(rows, 4).noisy == (6, 12)
+    bars, spread = (draw(rows, ["ucb", "random"]) for draw in batch_charts.CHARTS.values())
+    assert bars.data[0].customdata[0] == shown.text("×") and bars.data[0].y[0] == shown.value
+    html = batch_view.summary_html(rows, ["ucb", "random"], "")
+    assert ">2.00×<small>" in html and f">{shown.text('×')}<" in html, "in the matrix and among all figures"
+    assert spread.layout.xaxis.title.text == "pale: 6 of 12 runs too noisy"
 
 
 def test_bars_beyond_the_hues_have_a_second_mark() -> None:
