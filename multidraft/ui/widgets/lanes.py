@@ -6,8 +6,8 @@ needs out. ``lanes.js`` reads exactly this; all texts in it are plain and become
 - ``result``: who is ahead, in a sentence or two, see :func:`result`;
 - ``verdict``: what can be said of the outputs: ``text`` and its ``kind``, see :func:`verdict`;
 - ``lanes``: each has a ``title``, a ``state`` and ``rounds``; once it is ready also ``place``
-  (lanes of equal time share one; 0 where timings are too noisy to tell), ``seconds`` of decoding, ``prefill`` seconds,
-  emitted ``tokens``, and as texts ``speedup`` and ``request_speedup``;
+  (lanes of equal time share one; 0 where timings are too noisy to tell it), ``seconds`` of decoding, ``prefill``
+  seconds, emitted ``tokens``, and as texts ``speedup`` and ``request_speedup``;
 - ``rounds``: ``end``, decoding seconds of the lane until the round's tokens stand; ``pieces``, the text of each token,
   of which the first ``accepted`` were proposed by a drafter, whose CSS class is ``kind``; ``about``, a line on it;
   ``step``, see ``tokens.step_of``.
@@ -15,6 +15,7 @@ needs out. ``lanes.js`` reads exactly this; all texts in it are plain and become
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
@@ -81,16 +82,28 @@ def lane_title(spec: str) -> str:
 
 
 def places(runs: Sequence[Run]) -> list[int]:
-    """Finish order by decoding seconds, from 1; 0 for all where timings are too noisy to tell."""
-    if any(run.speedup and too_noisy(run.speedup_uncertainty) for run in runs):
-        return [0] * len(runs)
-    times = [run.generation.seconds for run in runs]
-    return [1 + sum(other < time for other in times) for time in times]
+    """Finish order by decoding seconds, from 1; 0 for a lane that timings are too noisy to tell from another one."""
+    behind = [[_behind(run, other) for other in runs if other is not run] for run in runs]
+    return [0 if None in others else 1 + sum(map(bool, others)) for others in behind]
+
+
+def _behind(run: Run, other: Run) -> bool | None:
+    """Whether a lane finished after another one; ``None`` where one of them is too noisy and their intervals meet."""
+    if any(lane.speedup and too_noisy(lane.speedup_uncertainty) for lane in (run, other)):
+        (soonest, latest), (others_soonest, others_latest) = map(_reach, (run, other))
+        return None if soonest <= others_latest and others_soonest <= latest else soonest > others_latest
+    return run.generation.seconds > other.generation.seconds
+
+
+def _reach(run: Run) -> tuple[float, float]:
+    """The decoding seconds at the ends of the interval of its speed-up."""
+    seconds, off = run.generation.seconds, run.speedup_uncertainty or 0.0
+    return seconds / (1 + off), seconds / (1 - off) if off < 1 else math.inf
 
 
 def result(runs: Sequence[Run]) -> str:
-    """Which lanes need the fewest calls of the target, which no noise changes, then which is the fastest, or why that
-    is not known. Sampled lanes write texts of their own, so theirs are compared by tokens per call."""
+    """Which lanes need the fewest calls of the target, which no noise changes, then which is the fastest, and of which
+    lanes the order is not known. Sampled lanes write texts of their own, so theirs are compared by tokens per call."""
     lanes = [run.generation for run in runs]
     calls, alike = [len(g.rounds) for g in lanes], len({len(g.token_ids) for g in lanes}) == 1
     yields = [g.mean_accepted_tokens for g in lanes]
@@ -99,18 +112,19 @@ def result(runs: Sequence[Run]) -> str:
     if len(first) == len(lanes):
         said = "All lanes need equally many target calls."
     elif alike:
-        said = f"{listed(first)} {needs} the fewest target calls ({min(calls)} of {max(calls)})."
+        tokens = count(len(lanes[0].token_ids), "token")
+        said = f"{listed(first)} {needs} the fewest target calls ({min(calls)} for {tokens})."
     else:
         said = f"{listed(first)} {needs} the fewest target calls for its tokens ({max(yields):.2f} tokens per call)."
     order = places(runs)
-    if not any(order):
-        busy = "The machine was too busy to tell the finish order; run it again."
-        return " ".join(filter(None, (said, _certain(runs), busy)))
-    if not alike:
+    if alike and 1 in order:
+        fastest = [lane_title(g.policy) for g, place in zip(lanes, order, strict=True) if place == 1]
+        said += f" {listed(fastest)} finished first, after {min(g.seconds for g in lanes):.2f} s of decoding."
+    if not (unsure := [run for run, place in zip(runs, order, strict=True) if not place]):
         return said
-    fastest = [lane_title(g.policy) for g, place in zip(lanes, order, strict=True) if place == 1]
-    seconds = min(g.seconds for g in lanes)
-    return f"{said} {listed(fastest)} finished first, after {seconds:.2f} s of decoding."
+    of = f"order of {listed([lane_title(run.generation.policy) for run in unsure])}" if any(order) else "finish order"
+    busy = f"The machine was too busy to tell the {of}; run it again."
+    return " ".join(filter(None, (said, _certain(unsure), busy)))
 
 
 def _certain(runs: Sequence[Run]) -> str:

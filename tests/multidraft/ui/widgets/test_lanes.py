@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -74,11 +75,31 @@ def test_timings_too_noisy_give_no_places() -> None:
     assert stage.places(lanes) == [0, 0]
 
 
+def test_only_the_places_that_timings_cannot_tell_are_left_open() -> None:
+    """Beside a plain lane of 0.12 s one of 0.04 s by ± 30 % is certainly first; beside a third, those two are open."""
+    baseline = Baseline("answer", 12, 0.01, 0.002, 0.3)
+    slow = [make_round(index, draft_seconds=0.02, verify_seconds=0.01, policy_seconds=0.0) for index in range(4)]
+    plain, ucb, exp3 = (
+        make_run(policy=policy, rounds=rounds, baseline=replace(baseline, uncertainty=off))
+        for policy, rounds, off in (
+            ("autoregressive", slow, 0.0),
+            ("ucb", [make_round(index) for index in range(4)], 0.3),
+            ("exp3", [make_round(index) for index in range(4)], 0.3),
+        )
+    )
+    assert stage.places([plain, ucb]) == [2, 1] and stage.places([ucb, plain, exp3]) == [0, 3, 0]
+    assert stage.result([plain, ucb]).endswith("calls. UCB finished first, after 0.04 s of decoding.")
+    assert stage.result([ucb, plain, exp3]).endswith(
+        "UCB and EXP3 are faster than no drafter. The machine was too busy to tell the order of UCB and EXP3; run it "
+        "again."
+    )
+
+
 def test_who_is_ahead_is_said_in_a_sentence(lanes) -> None:
     said = replayed(lanes)["result"]
-    assert said == ("UCB needs the fewest target calls (2 of 6). UCB finished first, after 0.02 s of decoding."), (
-        "places are by time, as the lanes show them"
-    )
+    assert said == (
+        "UCB needs the fewest target calls (2 for 6 tokens). UCB finished first, after 0.02 s of decoding."
+    ), "places are by time, as the lanes show them"
     rounds = [make_round(index) for index in range(4)]
     alike, busy = (
         "All lanes need equally many target calls.",
