@@ -139,7 +139,7 @@ def left_out(advice: Advice) -> LeftOut | None:
     card = pool if is_bundled(pool) else "CARD"
     without = f"{card}{',' if WITHOUT_SOME in card else WITHOUT_SOME}{','.join(gone)}"
     prompts, limit = (suite, f" --limit {advice.prompts}") if suite in suite_names() else ("PROMPTS.jsonl", "")
-    command = f"python -m multidraft bench {prompts} --pool {without} --policies {live.best.spec}{limit}"
+    command = f"python -m multidraft bench {prompts} --pool {without} --policies {live.first.spec}{limit}"
     command += f" --draft-length {params.draft_length} --max-new-tokens {params.max_new_tokens} --db HISTORY.db"
     return LeftOut(gone, command)
 
@@ -160,21 +160,21 @@ class Untried(NamedTuple):
 
 def untried(advice: Advice) -> Untried | None:
     """What replays suggest that was not measured."""
-    live, first = advice.measured, advice.best
+    live, replayed = advice.measured, advice.best
     if live is None or not advice.trusted:
         return None
-    best = live.best.spec
+    best = live.first.spec
     if shorter_is_faster(advice):
         tokens = count(advice.about.length, "token")
         why = f"Replays of `{best}` are faster with drafts of up to {tokens}: run these prompts so too."
         return Untried((best,), advice.about.length, why)
     known = advice.option(best)
-    gain = first.times_as_fast(known).value if known else math.inf
-    if not live.option(first.spec) and gain >= WORTH_A_RUN:
-        why = f"Replays put `{first.spec}` first, {not_run(live, first.spec)}: run it on these prompts too."
-        return Untried((best, first.spec), None, why)
+    gain = replayed.times_as_fast(known).value if known else math.inf
+    if not live.option(replayed.spec) and gain >= WORTH_A_RUN:
+        why = f"Replays put `{replayed.spec}` first, {not_run(live, replayed.spec)}: run it on these prompts too."
+        return Untried((best, replayed.spec), None, why)
     single = next((option for option in advice.options if option.single and not live.option(option.spec)), None)
-    if live.best.times_as_fast(live.plain).value <= 1:
+    if live.first.times_as_fast(live.plain).value <= 1:
         return None  # a single drafter in place of it would not pay either
     if known is None or single is None or known.single or known.times_as_fast(single).told > 0:
         return None
@@ -195,7 +195,7 @@ def shorter_is_faster(advice: Advice) -> bool:
     """Whether replays are faster, at the 95 % level, if the policy that is first where runs were measured drafts less
     than it did there."""
     live = advice.measured
-    ran = advice.lengths.get(live.best.length) if live and advice.about_measured else None
+    ran = advice.lengths.get(live.first.length) if live and advice.about_measured else None
     return ran is not None and ran.side < 0
 
 

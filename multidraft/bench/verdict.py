@@ -100,20 +100,20 @@ def _fastest_alone(advice: Advice) -> str:
 
 def _variant(advice: Advice) -> str:
     """What the replayed policy is to the one that ran, where that one cannot be replayed as it is."""
-    ran = advice.measured.best.spec if advice.measured and advice.about_measured else advice.about.spec
+    ran = advice.measured.first.spec if advice.measured and advice.about_measured else advice.about.spec
     return f", replayed in place of `{ran}`" if ran != advice.about.spec else ""
 
 
 def _beyond(advice: Advice, live: Advice) -> str:
     """What replays put first of what was not run, against the policy that is first where runs were measured."""
-    other, unrun = advice.option(live.best.spec), advice.unrun
+    other, unrun = advice.option(live.first.spec), advice.unrun
     if unrun is None:
         return "no other policy or draft length was tried."
     named = f"`{unrun.spec}` with drafts of up to {count(unrun.length, 'token')}"
     if other is unrun:
         how = "faster, at the 95 % level," if shorter_is_faster(advice) else "not significantly faster"
         return (
-            f"{named} is {how} than with up to {live.best.length}, and nothing else that was not run comes before it."
+            f"{named} is {how} than with up to {live.first.length}, and nothing else that was not run comes before it."
         )
     if other is None:
         return f"of what was not run, {named} comes first."
@@ -271,7 +271,7 @@ def _about(advice: Advice) -> list[str]:
     live = advice.measured
     if live is None or advice.about_measured:
         return []
-    return [f"Lengths and drafters are tried under `{advice.about.spec}`, as `{live.best.spec}` is not replayed."]
+    return [f"Lengths and drafters are tried under `{advice.about.spec}`, as `{live.first.spec}` is not replayed."]
 
 
 def _drafters(advice: Advice) -> list[str]:

@@ -57,7 +57,7 @@ def tables(advice: Advice) -> list[Table]:
     if advice.lengths:
         about = advice.about
         heads = ("draft length", f"whole requests, times as fast as with {about.length}")
-        marks = {live.best.length: " (measured)"} if live and advice.about_measured else {}
+        marks = {live.first.length: " (measured)"} if live and advice.about_measured else {}
         ratios = {**{length: times(ratio) for length, ratio in advice.lengths.items()}, about.length: "1.00×"}
         lengths = [(f"{length}{marks.get(length, '')}", ratio) for length, ratio in sorted(ratios.items())]
         found.append(Table(f"Draft lengths of `{about.spec}`{how}", heads, lengths, 1))

@@ -128,7 +128,7 @@ class Advice:
     @property
     def about_measured(self) -> bool:
         """Whether drafters and lengths are told of the policy that is first where runs were measured."""
-        return self.measured is not None and replayed_as(self.measured.best.spec) == self.about.spec
+        return self.measured is not None and replayed_as(self.measured.first.spec) == self.about.spec
 
     @property
     def prompts(self) -> int:

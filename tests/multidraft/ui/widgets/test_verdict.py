@@ -1,7 +1,10 @@
 """The verdict on the page: sentences, and a button for what replays say should be run too."""
 
+from dataclasses import replace
+
 import pytest
 
+from multidraft.bench.verdict import sentences
 from multidraft.replay.advice import Advice
 from multidraft.replay.contribution import Share
 from multidraft.ui.widgets.verdict import verdict_html
@@ -34,6 +37,19 @@ def test_what_was_not_run_is_one_click_away(played, known, button):
     assert button in html and ("<button" in html) == bool(button)
     assert html.index("What to do") < html.index("<button") if button else True
     assert "<button" not in verdict_html(found), "where nothing hears it"
+
+
+def test_the_button_runs_the_policy_that_the_sentence_recommends():
+    """Timings are too noisy for figures: what saves the most calls is named, not what was the fastest."""
+    busy = [
+        replace(option(spec, seconds, prompts=2), uncertainty=0.4) for spec, seconds in (("ucb", 0.5), ("exp3", 0.6))
+    ]
+    busy[1] = replace(busy[1], rounds=busy[1].rounds / 2)
+    live = Advice.of(option("autoregressive", 1.0, 0, prompts=2), busy)
+    played = [option(spec, seconds, prompts=2) for spec, seconds in (("fixed:math", 0.3), ("ucb", 0.5), ("exp3", 0.6))]
+    found = Advice.of(live.plain, played, about=played[2], texts=2, measured=live)
+    html = verdict_html(found, run_more=True)
+    assert "What to do: run `exp3`" in sentences(found)[1] and 'data-policies="exp3\nfixed:math"' in html
 
 
 def test_drafters_that_can_go_lead_to_where_that_is_measured():
