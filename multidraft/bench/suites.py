@@ -123,25 +123,31 @@ def load_prompts(
         raise SuiteError(f"{path.name} is empty. It needs {needs}")
     items: list[SuiteItem] = []
     problems: list[LineProblem] = []
-    bad = 0
-    for entry in read(_File(path, LINES_PER_ITEM * max_items), adapt):
-        if isinstance(entry, SuiteItem) and len(items) < max_items:
-            items.append(entry)
-            continue
-        if isinstance(entry, SuiteItem):
-            ending = LineProblem(max_items + 1, f"only the first {max_items:,} prompts are used", "prompt")
-        else:
+    bad = beyond = 0
+    unused = f"only the first {max_items:,} prompts are used"
+    try:
+        for entry in read(_File(path, LINES_PER_ITEM * max_items), adapt):
+            if isinstance(entry, SuiteItem):
+                if len(items) < max_items:
+                    items.append(entry)
+                else:
+                    beyond += 1
+                continue
             bad += 1
             problems.extend([entry] * (bad <= SHOWN_PROBLEMS))
-            if bad < max_problems:
-                continue
-            ending = replace(entry, message=f"reading ended here, after {bad:,} without a prompt")
-        problems.append(ending)
-        break
+            if bad == max_problems:
+                problems.append(replace(entry, message=f"reading ended here, after {bad:,} without a prompt"))
+                break
+    except SuiteError as error:
+        if not beyond:
+            raise
+        unused += f", and the end was not read: {error}"
+    if beyond:
+        problems.append(LineProblem(max_items + 1, unused, "prompt"))
     if not items:
         first = f"; {problems[0]}" if problems else ""
         raise SuiteError(f"{path.name} holds no prompt{first}")
-    return Suite(path.stem, items, problems, max(bad - SHOWN_PROBLEMS, 0))
+    return Suite(path.stem, items, problems, max(bad - SHOWN_PROBLEMS, 0) + max(beyond - 1, 0))
 
 
 class _File:
