@@ -33,6 +33,7 @@ SMALL = 1024
 LINES_PER_ITEM = 20
 """A file may have this many lines for each prompt that may be read."""
 
+_KINDS = {bool: "true or false", list: "a list", dict: "an object"}
 _TOO_LONG = f"longer than {MAX_ENTRY >> 20} MB"
 _SEPARATORS = re.compile(r"[\s,]*")
 
@@ -288,14 +289,14 @@ _FORMS = {
 
 def item_of(row: Row, line: int) -> SuiteItem | LineProblem:
     """The prompt of a row, or what is wrong with it."""
-    prompt = row.get("prompt")
-    if prompt is None and (turns := row.get("turns")):
+    prompt, turns, which = row.get("prompt"), row.get("turns"), "'prompt'"
+    if prompt is None and turns:
         if isinstance(turns, str) and turns.lstrip().startswith("["):
             try:
                 turns = json.loads(turns)
             except (ValueError, RecursionError):
                 return LineProblem(line, "'turns' is not a valid JSON list")
-        prompt = turns[0] if isinstance(turns, list) else turns
+        prompt, which = (turns[0], "the first of 'turns'") if isinstance(turns, list) else (turns, "'turns'")
     body = row.get("body")  # a line of OpenAI's batch files
     messages = (body if isinstance(body, dict) else row).get("messages")
     if prompt is None and messages is not None:
@@ -305,11 +306,13 @@ def item_of(row: Row, line: int) -> SuiteItem | LineProblem:
             return LineProblem(line, "'messages' is not a list of objects with 'role' and 'content' (text)")
         if prompt is None:
             return LineProblem(line, "'messages' has none of the role 'user'")
-    if not isinstance(prompt, str):
+    if prompt is None:
         has = ", ".join(map(str, row))[:MAX_NAME] or "nothing"
         return LineProblem(
             line, f"needs 'prompt' (text), 'turns' (a list of texts) or OpenAI's 'messages'; it has: {has}"
         )
+    if not isinstance(prompt, str):
+        return LineProblem(line, f"{which} is {_KINDS.get(type(prompt), 'a number')}; it must be text")
     if not prompt.strip():
         return LineProblem(line, "the prompt is empty")
     identity = next((row[key] for key in ("question_id", "id", "custom_id") if row.get(key) not in (None, "")), line)
