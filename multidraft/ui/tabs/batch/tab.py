@@ -170,7 +170,8 @@ class Batch:
             return message_html("idle", "Choose a suite or a file.")
         try:
             loaded = load_suite(file or suite or "")
-            return view.suite_html(loaded) + view.odd_html(loaded, self.workbench.pool)
+            pool = self.workbench.pool
+            return view.suite_html(loaded) + view.long_html(loaded, pool) + view.odd_html(loaded, pool)
         except SuiteError as error:
             return problem_html(error)
 

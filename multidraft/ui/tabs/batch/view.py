@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from heapq import nlargest
 from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
 
+from drafters.errors import ContextWindowError
 from drafters.pool import Pool
 from multidraft.bench import summary, verdict
 from multidraft.bench.batches import summary_of_batches
@@ -64,6 +66,26 @@ def odd_html(suite: Suite, pool: Pool) -> Markup:
     if not said or pool.router is None:
         return Markup()
     return message_html("odd", f"{known_tasks(pool.title, pool.router)} {said}")
+
+
+def long_html(suite: Suite, pool: Pool) -> Markup:
+    """A word of warning where prompts do not fit the context window: of the longest ``odd.MOST_JUDGED``, as more would
+    take long to look at."""
+    longest = nlargest(odd.MOST_JUDGED, (item.prompt for item in suite.items), key=len)
+    if not (long := sum(_fills_window(prompt, pool) for prompt in longest)):
+        return Markup()
+    least, have = "At least " * (long == odd.MOST_JUDGED), "has" if long == 1 else "have"
+    window = f"more tokens than the context window ({pool.target.window:,}) holds beside an answer"
+    return message_html("odd", f"{least}{count(long, 'prompt')} {have} {window} and will not be run.")
+
+
+def _fills_window(prompt: str, pool: Pool) -> bool:
+    if 4 * len(prompt) < pool.target.window:  # a character is at most four tokens, its bytes
+        return False
+    try:
+        return len(pool.encode(prompt)) >= pool.target.window
+    except ContextWindowError:
+        return True
 
 
 def status_html(run: BatchJob) -> Markup:

@@ -192,6 +192,9 @@ def test_preview_tells_what_is_wrong_with_a_file(workbench: Workbench, tmp_path:
     path = tmp_path / "mine.jsonl"
     path.write_text('{"prompt": "abc", "task": "letters"}\nnot json\n')
     assert "Line 2" in batch.preview(None, str(path)) and "letters 1" in batch.preview("pocket", str(path))
+    path.write_text(json.dumps({"prompt": "a b " * 5000}) + "\n" + json.dumps({"prompt": "a b"}))
+    told = batch.preview(None, str(path))
+    assert "1 prompt has more tokens than the context window (" in told and "and will not be run" in told
     path.write_bytes(b"\xff\xfe\x00")
     assert 'role="alert"' in batch.preview(None, str(path))
     assert "Choose a suite" in batch.preview(None, None)
