@@ -96,7 +96,7 @@ def test_downloads_hold_every_row_and_column(tmp_path: Path) -> None:
 def test_notes_stand_in_lines_of_their_own_width() -> None:
     row = Row("1", "math", "ucb", "too long", error="the prompt has 3,002 tokens, and <so> on")
     html = batch_view.row_html(row, 0, "How many\napples?")
-    assert 'title="Prompt 1: How many\napples?">How many apples?</button>' in html
+    assert 'title="Prompt 1: How many\napples?"><small>1</small> How many apples?</button>' in html
     assert '<div class="md-why">the prompt has 3,002 tokens, and &lt;so&gt; on</div>' in html
     assert "md-why" not in batch_view.row_html(Row("1", "math", "ucb", "completed"), 0, "")
 
