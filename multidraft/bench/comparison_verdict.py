@@ -90,11 +90,16 @@ def overall(found: Comparison) -> str:
     if NO_DIFFERENCE in by:
         said.append(f"for {_policies(by[NO_DIFFERENCE])} these prompts cannot tell which is better")
     if TOO_FEW in by:
-        said.append(f"for {_policies(by[TOO_FEW])} there are too few prompts: it takes {FEWEST_TO_TELL}")
+        most = max(pair.judged.prompts for pair in by[TOO_FEW])
+        said.append(
+            f"too few common prompts ({most}) for {_policies(by[TOO_FEW])}; at least {FEWEST_TO_TELL} are needed"
+        )
     first, *more = said
-    action = "repeat both on a quiet machine" if busy(*found.noisy) else _action(a, b, better, by)
+    few, quiet = by.keys() == {TOO_FEW}, " on a quiet machine" * bool(busy(*found.noisy))
+    action = f"repeat both{quiet}" if quiet else _action(a, b, better, by)
+    action = f"run at least {FEWEST_TO_TELL} common prompts in both{quiet}" if few else action
     if any(pair.repeated[0] != pair.repeated[1] and not pair.same_rounds for pair in found.pairs):
-        action += " and with `start=cold`" if busy(*found.noisy) else ", but first repeat both with `start=cold`"
+        action += " and with `start=cold`" if few or quiet else ", but first repeat both with `start=cold`"
     return f"{'; '.join([first[0].upper() + first[1:], *more])}. What to do: {action}."
 
 
@@ -154,7 +159,7 @@ def table(found: Comparison) -> Table:
 def _conclusion(pair: Paired) -> str:
     clock = f"decoding is {times(pair.decode)} and whole requests are {times(pair.request)} as fast"
     if pair.said == TOO_FEW:
-        return f"{pair.name}: {pair.on}, and to call one faster takes {FEWEST_TO_TELL}; by the clock {clock} so far."
+        return f"{pair.name}: too few prompts to call one faster, {pair.on}. By the clock, {clock} so far."
     speeds = f"by the clock {clock}"
     if pair.relative:
         a, b = (f"{ratio.value:.2f}×" if ratio else NOTHING for ratio in pair.speedups)

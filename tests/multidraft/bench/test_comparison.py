@@ -163,7 +163,14 @@ def test_without_a_common_policy_the_fastest_of_each_are_compared() -> None:
 
 def test_too_few_prompts_are_no_verdict() -> None:
     found = Comparison.of(rows({"ucb": 1.0}, prompts=2), rows({"ucb": 0.5}, prompts=2), (ALIKE, ALIKE))
-    assert "to call one faster takes 6" in sentences(found)[2] and found.pairs[0].said == "too few prompts to say"
+    assert (
+        "few prompts to call one faster, on 2 prompts that both ran. By the clock, decoding is" in sentences(found)[2]
+    )
+    assert found.pairs[0].said == "too few prompts to say"
+    assert sentences(found)[0].startswith(
+        "Too few common prompts (2) for `ucb`; at least 6 are needed. What to do: run at"
+    )
+    assert sentences(replace(found, noisy=(1, 2)))[0].endswith("6 common prompts in both on a quiet machine.")
 
 
 @pytest.mark.parametrize(
