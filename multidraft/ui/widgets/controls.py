@@ -209,7 +209,7 @@ def limits(pool: Pool, most: int | None, max_new_tokens: float | None = 256) -> 
     )
 
 
-def check_fields(settings: Mapping[str, float], pool: Pool, most: int | None) -> None:
+def check_fields(settings: Mapping[str, float | None], pool: Pool, most: int | None) -> None:
     """Check parameters that do not come from the fields themselves; ``most`` is the server's limit of new tokens.
 
     Raises:
@@ -218,7 +218,7 @@ def check_fields(settings: Mapping[str, float], pool: Pool, most: int | None) ->
     length, draft = limits(pool, most)
     of_pool = {"max_new_tokens": length["maximum"], "draft_length": draft["maximum"]}
     for name, largest in {**of_pool, "temperature": HOTTEST, "top_k": LARGEST_TOP_K}.items():
-        if (value := settings.get(name, 0)) > largest:
+        if (value := settings.get(name) or 0) > largest:
             raise UserError(f"{name.replace('_', ' ')} must be at most {largest:,.12g} here, got {value:,.12g}")
 
 

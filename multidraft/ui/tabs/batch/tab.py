@@ -204,8 +204,9 @@ class Batch:
             if (most := whole_number("max prompts", limit)) < 0:
                 raise UserError(f"max prompts must be 0 (all) or a positive number, got {most}")
             pool = self.workbench.pool
+            asked = {"max_new_tokens": length, "draft_length": draft_length, "temperature": temperature}
+            check_fields(asked, pool, self.workbench.limits.new_tokens)
             params = make_params(length, temperature, 1.0, 0, draft_length or pool.draft_length)
-            check_fields(vars(params), pool, self.workbench.limits.new_tokens)
             items = spread(loaded.items, most or None)
             batch = BatchJob(
                 self.workbench, items, policies, params, suite=loaded, file=file, texts_at_once=at_once, learn=learn
