@@ -59,14 +59,16 @@ def _name(spec: str) -> str:
     return spec.partition(":")[0].lower()
 
 
-def explanation_html(spec: str, drafters: Sequence[str], *, titled: bool = False) -> Markup:
+def explanation_html(spec: str, drafters: Sequence[str], *, titled: bool = False, field: str = "") -> Markup:
     """What the policy does in a line that opens to the rest and where it comes from, after its title where it is
-    ``titled``; for a spec that cannot be used, what is wrong with it."""
+    ``titled``; for a spec that cannot be used, what is wrong with it, after the ``field`` that it stands in."""
     try:
         policy = make_policy(spec, drafters)
     except PolicyError as error:
-        wrong, _, _ = str(error).partition("; choose one of:")  # the field above it lists them
-        return markup.refusal_html(markup.sentence(wrong))
+        wrong, cut, choices = str(error).partition("; choose one of:")
+        if not wrong.startswith("unknown policy"):  # of policies the field above it lists them
+            wrong += cut + choices
+        return markup.refusal_html(markup.sentence(f"{field}: {wrong}" if field else wrong))
     first, _, rest = _explained(policy).partition(". ")
     title = policy_title(spec) if titled else ""
     return markup.explanation_html(f"{first.removesuffix('.')}.", rest, policy.source, title)

@@ -137,9 +137,11 @@ class Race(controls.PromptTab):
 
     def explained(self, *lanes: str | None) -> Markup:
         """What the policy of each lane does, one a line."""
-        specs = dict.fromkeys(spec.strip() for spec in lanes if spec and spec.strip())
-        told = [policy_fields.explanation_html(spec, self.drafters, titled=True) for spec in specs]
-        return Markup().join(told)
+        told: dict[str, Markup] = {}
+        for place, spec in enumerate(lanes, start=1):
+            if spec and (spec := spec.strip()) and spec not in told:
+                told[spec] = policy_fields.explanation_html(spec, self.drafters, titled=True, field=f"Lane {place}")
+        return Markup().join(told.values())
 
     def start(self, shown: str, prompt: str, *fields: Any) -> Updates:
         """Start a race: its id, or none and what is wrong; then the replay of the last one stays. Then the buttons.
@@ -155,8 +157,11 @@ class Race(controls.PromptTab):
         try:
             params, seed = controls.read_settings(settings)
             learn = controls.agreed(settings)
-            specs = [spec.strip() for spec in lanes if spec and spec.strip()]
-            race = RaceJob(self.workbench, prompt, specs, params, seed, self.task_of(prompt), learn)
+            chosen = {place: spec.strip() for place, spec in enumerate(lanes, start=1) if spec and spec.strip()}
+            for place, spec in chosen.items():
+                if wrong := self.wrong_policy(spec):
+                    raise UserError(f"Lane {place}: {wrong}")
+            race = RaceJob(self.workbench, prompt, [*chosen.values()], params, seed, self.task_of(prompt), learn)
             self.workbench.jobs.submit(race)
         except UserError as error:
             return {self.buttons.asked: "", self.status: markup.refused_html(error)}

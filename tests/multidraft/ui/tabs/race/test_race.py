@@ -108,6 +108,7 @@ def test_bad_input_gets_a_message_and_leaves_the_last_race_where_it_is(tab: Race
     for specs, changes, words in (
         (("ucb", "random"), {"prompt": ""}, "prompt is empty"),
         (("ucb", "<b>x</b>"), {}, "choose one of"),
+        (("ucb", "", "ucb:bet=3"), {}, "Lane 3: policy"),
         (("ucb", "random"), {"prompt": "a" * 99}, "context window"),
         (("ucb",), {}, "2 to 4 lanes, and 1 has a policy"),
         ((), {}, "none has a policy"),
@@ -131,7 +132,7 @@ def test_more_lanes_than_four_are_refused(workbench: Workbench) -> None:
 def test_how_the_policies_of_the_lanes_choose_is_told(tab: Race) -> None:
     told = tab.explained("autoregressive", " ucb", "ucb", "", None, "nonsense")
     assert told.count("<summary>") == 2 and "<b>No drafter.</b>" in told and told.count("<b>UCB.</b>") == 1
-    assert "Unknown policy &#39;nonsense&#39;" in told
+    assert "Lane 6: unknown policy &#39;nonsense&#39;" in told and "choose one of: " in tab.explained("fixed:nope")
     assert tab.how.value == tab.explained(*(lane.value for lane in tab.lanes)) and "RateHedge" in tab.how.value
 
 
