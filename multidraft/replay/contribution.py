@@ -81,7 +81,7 @@ def superfluous(
     if len(going) == len(names):
         going.pop()
     while going:
-        gone = [share.drafter for share in going]
+        gone = [name for name in names if any(share.drafter == name for share in going)]
         if all(share.without is None for share in going):  # they never draft
             return tuple(gone), None
         left = list(texts)

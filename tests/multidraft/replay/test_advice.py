@@ -12,12 +12,13 @@ from drafters.costs import Costs
 from drafters.errors import UserError
 from multidraft.bench.measured import decoded, measured, ran_live
 from multidraft.replay.advice import FAR_OFF, Advice, advise, candidates, usable
+from multidraft.replay.contribution import Share, superfluous
 from multidraft.replay.machine_costs import RecordedCosts
 from multidraft.replay.options import Option, replayed
 from multidraft.replay.recorded import Recorded, is_estimate, recorded_texts, route_of
 from multidraft.replay.specs import replayed_as
 from storage import queries
-from storage.figures import ratio_of_totals
+from storage.figures import Ratio, ratio_of_totals
 from storage.filters import Filter
 from storage.run import Baseline
 from tests.runs import make_run, result_of
@@ -35,7 +36,7 @@ def text(number, accepted, costs=CHEAP):
     run = make_run(
         prompt=f"prompt {number}",
         policy="ucb",
-        drafters=("a", "b"),
+        drafters=("a", "b", "c")[: len(accepted)],
         acceptance=acceptance,
         draft_length=K,
         max_new_tokens=TOKENS,
@@ -96,6 +97,14 @@ def test_of_equal_drafters_one_can_go_but_not_both():
     assert [share.verdict for share in found.shares] == ["remove", "remove"]
     (gone, without), both = found.removed, {"a", "b"}
     assert len(gone) == 1 and set(gone) < both and without is not None and without.value == pytest.approx(1.0)
+
+
+def test_drafters_that_can_go_are_named_in_the_order_of_the_pool():
+    costs = Costs(np.full(3, 0.1), np.zeros(3), np.full(K + 1, 1.0))
+    texts = [text(number, (3, 3, 3), costs) for number in range(6)]
+    best = result_of(replayed(texts, "round-robin", K))
+    shares = [Share(name, True, 0.3, Ratio(missed, 0.99, 1.005, 6)) for name, missed in (("a", 1.002), ("b", 1.0))]
+    assert result_of(superfluous(texts, best, shares, None))[0] == ("a", "b")
 
 
 def test_a_drafter_that_carries_some_prompts_is_kept():
