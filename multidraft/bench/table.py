@@ -45,7 +45,7 @@ def _figures(policy: dict[str, Any]) -> list[str]:
         shown(policy["mean_accepted_tokens"], "{:.2f}"),
         shown(policy["tokens_per_drafting_second"], "{:.0f}"),
         shown(policy["tokens_per_second"], "{:.0f}"),
-        shown(policy["regret_rounds"], "{:.1f}") if expected is None else f"{expected:.2f}",
+        shown(policy["regret_rounds"], "{:z.1f}") if expected is None else f"{expected:z.2f}",
         shown(policy["best_arm_ratio"], "{:.0%}"),
         {True: "yes", False: "NO", None: NOTHING}[policy["lossless"]],
     ]

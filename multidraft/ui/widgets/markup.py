@@ -33,12 +33,13 @@ BEST_ARM = "Share of the rounds with a drafter that played the best single draft
 
 def number(value: float | None, digits: int, unit: str = "") -> str:
     """A figure with its unit; a dash for ``None`` and NaN."""
-    return UNKNOWN if value is None or pd.isna(value) else f"{value:,.{digits}f}{unit}"
+    return UNKNOWN if value is None or pd.isna(value) else f"{value:z,.{digits}f}{unit}"
 
 
 def signed(value: float | None, digits: int) -> str:
-    """A difference with its sign, likewise."""
-    return UNKNOWN if value is None or pd.isna(value) else f"{value:+,.{digits}f}"
+    """A difference with its sign, likewise; one that rounds to zero has none."""
+    text = UNKNOWN if value is None or pd.isna(value) else f"{value:+z,.{digits}f}"
+    return text if text.strip("+0.") else text[1:]
 
 
 def place(ahead: int, wait_seconds: float | None) -> str:

@@ -61,6 +61,10 @@ def test_counts_have_one_form() -> None:
     assert [count(n, "policy") for n in (1, 2)] == ["1 policy", "2 policies"]
 
 
+def test_what_rounds_to_zero_has_no_sign_of_its_own() -> None:
+    assert (markup.number(-0.02, 1), markup.signed(-0.3, 0), markup.number(-0.06, 1)) == ("0.0", "0", "-0.1")
+
+
 def test_what_takes_the_focus_has_a_name() -> None:
     html = markup.table_html(("A",), [["1"]], label="Runs <b>")
     assert 'tabindex="0" role="group" aria-label="Runs &lt;b&gt;"' in html
