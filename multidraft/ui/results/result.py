@@ -91,18 +91,19 @@ def run_result(path: Path, id: int, fits: Fits = unjudged) -> Result | None:
     title += f"{count(len(g.rounds), 'call')} of the target model"
     title += f" instead of {len(g.token_ids):,}" if len(g.rounds) < len(g.token_ids) else ""
     off = run.speedup_uncertainty
-    said = markup.speedup_text(run.speedup, off)
+    decode, request = (None, None) if g.status == "error" else (run.speedup, run.request_speedup)
+    said = markup.speedup_text(decode, off)
     speed = f"decoding {said} as fast as without drafters"
-    if not run.speedup:
-        speed = "no baseline was measured"
+    if not decode:
+        speed = "the run failed" if g.status == "error" else "no baseline was measured"
     elif off and markup.too_noisy(off):
         unknown = "on a machine too busy to tell whether decoding was faster or slower"
-        speed = f"{speed}, on a busy machine" if timed_side(run.speedup, off) else unknown
+        speed = f"{speed}, on a busy machine" if timed_side(decode, off) else unknown
     rounds = number(g.mean_accepted_tokens, 2)
     figures = [
         (rounds, "tokens per round"),
         (said, "decode speed-up"),
-        (markup.speedup_text(run.request_speedup, off), "request speed-up"),
+        (markup.speedup_text(request, off), "request speed-up"),
         (percent(g.acceptance_rate if any(r.drafted for r in g.rounds) else None), "acceptance rate"),
     ]
     subtitle = odd.below_title(warning, short(g.prompt))
@@ -275,7 +276,9 @@ def _line(title: str, of: Figures) -> dict[str, str]:
 def _regret(ratio: Ratio | None) -> str:
     if ratio is None:
         return markup.UNKNOWN
-    return markup.stacked(number(ratio.value, 1), "{:.1f} to {:.1f}".format(*ratio.interval) if ratio.interval else "")
+    return markup.stacked(
+        number(ratio.value, 1), "{:z.1f} to {:z.1f}".format(*ratio.interval) if ratio.interval else ""
+    )
 
 
 def _bars(found: Mapping[str, Figures], titles: Mapping[str, str], best: str | None) -> tuple[str, str, list[Bar]]:

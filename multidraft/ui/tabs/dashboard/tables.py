@@ -117,6 +117,12 @@ def compared_on(summary: pd.DataFrame) -> str:
     return said + (f" {count(others, 'policy')} {apart} below, without a rank." if others else "")
 
 
+def _times(line: Any, name: str) -> str:
+    """A run's speed-up; a dash for one that failed, which figures of several runs leave out."""
+    speedup = None if line.status == "error" else getattr(line, name)
+    return markup.times(speedup, line.output_tokens, line.speedup_uncertainty)
+
+
 def list_html(runs: pd.DataFrame) -> Markup:
     """One run a line (``queries.listed``), each with a link to its page."""
     lines = [
@@ -130,12 +136,8 @@ def list_html(runs: pd.DataFrame) -> Markup:
             "Tokens": number(line.output_tokens, 0),
             "Rounds": number(line.round_count, 0),
             "Tokens/s": number(line.tokens_per_second, 1),
-            markup.tip("Decode", "Decode speed-up"): markup.times(
-                line.speedup, line.output_tokens, line.speedup_uncertainty
-            ),
-            markup.tip("Request", "Speed-up of the whole request"): markup.times(
-                line.request_speedup, line.output_tokens, line.speedup_uncertainty
-            ),
+            markup.tip("Decode", "Decode speed-up"): _times(line, "speedup"),
+            markup.tip("Request", "Speed-up of the whole request"): _times(line, "request_speedup"),
         }
         for line in runs.itertuples()
     ]

@@ -1,13 +1,19 @@
 """Tables of the dashboard, from figures made by hand."""
 
 from math import nan
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from multidraft.ui.results.result import run_result
 from multidraft.ui.tabs.dashboard import tables as dashboard_tables
-from storage import aggregates
+from multidraft.ui.tabs.dashboard.run_page import head_html
+from storage import aggregates, queries
+from storage.run import Baseline
+from storage.store import Store
+from tests.runs import make_round, make_run
 
 
 def line_of(policy: str, runs: int, figures: dict[str, float], around: float = nan, **changes: Any) -> dict[str, Any]:
@@ -86,3 +92,14 @@ def test_prompts_in_lists_are_escaped() -> None:
         pd.DataFrame([[1, "2026-01-02T03:04:05", evil, evil, evil, 1, 1, 1.0, None, None, None, evil]], columns=columns)
     )
     assert "<img" not in html and "2026-01-02 03:04" in html
+
+
+@pytest.mark.parametrize(("status", "speedups"), [("error", 0), ("completed", 2)])
+def test_a_run_that_failed_has_no_speed_up(tmp_path: Path, status: str, speedups: int) -> None:
+    rounds, baseline = [make_round(number) for number in range(4)], Baseline("answer", 12, 0.02, 0.002, 0.0)
+    with Store(tmp_path / "runs.db") as store:
+        store.add(run := make_run(rounds=rounds, baseline=baseline, status=status))
+    assert dashboard_tables.list_html(queries.listed(tmp_path / "runs.db", limit=1)).count("×") == speedups
+    assert head_html(run).count("×") == speedups
+    page = run_result(tmp_path / "runs.db", 1)
+    assert page and ("the run failed" in page.description) is ("×" not in page.description) is (not speedups)
