@@ -73,7 +73,7 @@ def _now(live: Advice, advice: Advice) -> str:
         if simple:
             return f"run {_named(simple)}: {why}, and it needs a single drafter{_freed(advice, simple)}."
         return f"run {_named(best)}: {why}; its estimate is the highest."
-    said = f"run {_named(best)}: it is ahead of {_rivals(level)}, though not certainly, and {_at_most(best, level)}. "
+    said = f"run {_named(best)}. It leads, but not significantly: {_at_most(best, level)}. "
     said += _settled(live, best, level[0])
     if simple:
         said += f" Where memory is short, run `{simple.spec}`: it needs a single drafter{_freed(advice, simple)}."
@@ -92,7 +92,7 @@ def _unsettled(live: Advice) -> str:
     if live.prompts == 1:
         return f"run {FEWEST_TO_TELL} prompts or more as a batch: one does not tell which policy to take."
     if missing > 0:
-        settled = f"With {count(missing, 'more prompt')} or more there can be a verdict."
+        settled = f"At least {count(missing, 'more prompt')} {'is' if missing == 1 else 'are'} needed for a verdict."
     if found.too_noisy:
         return f"run {_named(live.first)} for now: it saves the most calls of the target. {settled}"
     if found.value <= 1:
@@ -115,7 +115,7 @@ def _settled(live: Advice, best: Option, other: Option) -> str:
 def _at_most(best: Option, level: Sequence[Option]) -> str:
     """How much there is to lose by running it."""
     worst = percent(max(0.01, *(1 / (best.times_as_fast(option).low or 1.0) - 1 for option in level)))  # no finer
-    return f"{'these are' if level[1:] else 'that one is'} at most {worst} faster (95 %)"
+    return f"{_rivals(level)} could be at most {worst} faster (95 % confidence)"
 
 
 class LeftOut(NamedTuple):

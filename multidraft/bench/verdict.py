@@ -81,27 +81,27 @@ def _kept_or_not(advice: Advice) -> str:
     for share in advice.shares:
         if share.asked or advice.fate(share) == "remove":
             fates.setdefault(advice.fate(share), []).append(share.drafter)
-    memory = f" ({freed} less memory)" if (freed := _freed(advice)) else ""
+    memory = f", which frees {freed} of memory" if (freed := _freed(advice)) else ""
     parts = [f"keep {quoted(fates['keep'])}"] if "keep" in fates else []
     if "remove" in fates and not advice.about.single:
-        parts.append(f"leave out {quoted(fates['remove'])}{_fastest_alone(advice)}{memory}")
+        parts.append(f"leave out {quoted(fates['remove'])}{memory}{_fastest_alone(advice)}")
     if parts and (unsure := [*fates.get("alone", []), *fates.get("open", [])]):
         parts.append(f"not settled: {quoted(unsure)}")
     said = "; ".join(parts)
-    return f"Drafters under `{advice.about.spec}`{_variant(advice)}, by replays: {said}." if said else ""
+    return f"Drafters under `{advice.about.spec}`, {_variant(advice) or 'by replays'}: {said}." if said else ""
 
 
 def _fastest_alone(advice: Advice) -> str:
     """That the single drafter to take is among those that can go, if it is."""
     single = next((option.single for option in advice.options if option.single), None)
     gone = single in advice.removed[0]
-    return f" (`{single}` is the fastest alone, but beside the others it is not missed)" if gone else ""
+    return f" (`{single}` is the fastest alone, but not missed beside the others)" if gone else ""
 
 
 def _variant(advice: Advice) -> str:
     """What the replayed policy is to the one that ran, where that one cannot be replayed as it is."""
     ran = advice.measured.first.spec if advice.measured and advice.about_measured else advice.about.spec
-    return f", replayed in place of `{ran}`" if ran != advice.about.spec else ""
+    return f"replayed in place of `{ran}`" if ran != advice.about.spec else ""
 
 
 def _beyond(advice: Advice, live: Advice) -> str:

@@ -35,7 +35,7 @@ def test_two_experiments_are_found_and_compared_and_the_result_has_its_own_page(
     expect(page.locator("[data-experiment=later]")).to_be_checked()  # still, whatever page was seen meanwhile
     expect(page.locator(".md-link-button")).not_to_have_attribute("aria-disabled", "true")
     page.locator("#sought-words input, #sought-words textarea").fill("nowhere")  # as by a paste: no key is pressed
-    expect(page.locator("#experiments-list")).to_contain_text("No result fits")
+    expect(page.locator("#experiments-list")).to_contain_text("No results match")
     page.locator("#sought-words input, #sought-words textarea").fill("compared")
     page.get_by_role("link", name="Benchmark: compared").first.click()
     expect(page.locator("figure svg")).to_contain_text("compared")

@@ -54,7 +54,7 @@ def test_a_certain_winner_with_what_it_saves_and_needs():
     )
     assert "Not settled by these prompts whether this drafter pays: `code`." in said
     assert "6 tokens under `rate-hedge`, by replays: faster, at the 95 % level, than those of up to 3." in said
-    assert "by replays: keep `math`; leave out `old` (2.0 MiB less memory); not settled: `code`." in said
+    assert "by replays: keep `math`; leave out `old`, which frees 2.0 MiB of memory; not settled: `code`." in said
     policies, drafters, _ = tables(found)
     assert policies.rows[0][0] == "`rate-hedge` ★" and drafters.rows[2][-1] == "can go"
 
@@ -79,9 +79,9 @@ def test_what_is_level_has_no_star_and_says_how_many_prompts_would_settle_it():
         "intervals in the table do not show this)."
     ) in more
     assert end.startswith(
-        "What to do: run `ucb`, draft length up to 6: it is ahead of `fixed:math`, though not certainly"
+        "What to do: run `ucb`, draft length up to 6. It leads, but not significantly: `fixed:math` could"
     )
-    assert "that one is at most 7 % faster (95 %)" in end
+    assert "could be at most 7 % faster (95 % confidence)" in end
     assert "more prompts would settle `ucb` against `fixed:math` (95 % level, 80 % power)." in end
     assert end.endswith("Where memory is short, run `fixed:math`: it needs a single drafter.")
     near = Advice.of(PLAIN, [option("ucb", 0.5), option("fixed:math", 0.5004, noise=0.03 * (NOISE - 1.0) + 1.0)])
@@ -112,7 +112,7 @@ def test_of_two_that_no_number_of_prompts_would_tell_apart_the_simpler_one_is_to
             0.5,
             2,
             "2 prompts are too few to say which policy is faster; at least 6 are needed. The fastest so far is `ucb`",
-            "run `ucb`, draft length up to 6 for now: it is the fastest so far. With 4 more prompts or more",
+            "run `ucb`, draft length up to 6 for now: it is the fastest so far. At least 4 more prompts are needed",
         ),
         (0.5, 1, "1 prompt is too few", "run 6 prompts or more as a batch: one does not tell which policy"),
     ],

@@ -46,4 +46,4 @@ def test_a_variant_that_replays_take_for_what_ran_is_told_as_one() -> None:
     found = Advice.of(PLAIN, [option("ucb:reward=be", 0.4)], texts=8, measured=live, shares=shares)
     _, do, drafters, *_ = sentences(found)
     assert "Replays put `ucb:reward=be` first, a variant of `ucb` that was replayed, not run: run it on" in do
-    assert drafters == "Drafters under `ucb:reward=be`, replayed in place of `ucb`, by replays: keep `math`."
+    assert drafters == "Drafters under `ucb:reward=be`, replayed in place of `ucb`: keep `math`."

@@ -55,7 +55,7 @@ def suite_html(suite: Suite) -> Markup:
     named = tasks.index.tolist() != [summary.NO_TASK]
     shown, more = list(tasks[:SHOWN_TASKS].items()) if named else [], len(tasks) - SHOWN_TASKS
     different = len({item.prompt for item in suite.items})
-    repeated = f" ({different} different: each counts once)" if different < len(suite.items) else ""
+    repeated = f", {different:,} of them distinct (each counts once)" if different < len(suite.items) else ""
     prompts = count(len(suite.items), "prompt") + repeated
     return _template.suite(prompts, shown, more, suite.problems, suite.more_problems)
 

@@ -28,7 +28,7 @@ template = markup.macros("tabs/experiments/view.html")
 EXAMPLES = markup.message_html(
     "idle", "Recorded examples: benchmarks measured beforehand, which are not part of this server's history."
 )
-NOTHING_FITS = markup.empty_html("No result fits.", "Clear the search, or choose another kind or version.")
+NOTHING_FITS = markup.empty_html("No results match.", "Clear the search, or choose another kind or version.")
 
 COLUMNS = (
     markup.tip("Compare", "Choose two"),
@@ -95,5 +95,5 @@ def _first(path: Path, one: Mapping[str, Any]) -> tuple[str, str, float | None, 
         return markup.UNKNOWN, "", None, ""
     first, level = found.first, len(found.level()) if found.prompts >= FEWEST_TO_TELL else 0
     name = policy_title(first.spec)
-    said = name + (f", not settled against {count(level, 'other')}" if level else "")
+    said = name + (f", not significantly faster than {count(level, 'other policy')}" if level else "")
     return first.times_as_fast(found.plain).text("×"), said, one["regret"].get(first.spec), name

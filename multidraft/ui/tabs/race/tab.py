@@ -285,5 +285,5 @@ def end_html(race: RaceJob) -> Markup:
         noted += " Not in the history yet: see the Dashboard tab."
     if measured == total:
         return markup.message_html("done", f"All {total} lanes are measured and replayed below.{noted}")
-    rest = "they are replayed below" if measured >= FEWEST else "too few for a replay"
-    return markup.message_html("cancelled", f"Stopped: {measured} of {total} lanes were measured, {rest}.{noted}")
+    rest = "and are replayed below" if measured >= FEWEST else "– too few for a replay"
+    return markup.message_html("cancelled", f"Stopped: {measured} of {total} lanes were measured {rest}.{noted}")

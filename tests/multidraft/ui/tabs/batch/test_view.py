@@ -61,11 +61,11 @@ def test_a_suite_is_described_with_its_bad_lines() -> None:
     suite = Suite("s", [SuiteItem("1", "p", "math"), SuiteItem("2", "q", "")], [LineProblem(4, "not valid JSON")])
     html = batch_view.suite_html(suite)
     assert "2 prompts: math 1, no task 1" in html
-    assert "1 prompt, of no named task: a field or column <code>task</code>" in batch_view.suite_html(
+    assert "1 prompt without tasks. Add a field or column <code>task</code>" in batch_view.suite_html(
         Suite("s", suite.items[1:], [])
     )
     twice = batch_view.suite_html(Suite("s", [*suite.items, suite.items[0]], []))
-    assert "3 prompts (2 different: each counts once): math 2, no task 1" in twice
+    assert "3 prompts, 2 of them distinct (each counts once): math 2, no task 1" in twice
     assert "1 line left out" in html and "Line 4: not valid JSON" in html
 
 

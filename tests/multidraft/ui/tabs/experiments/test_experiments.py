@@ -33,7 +33,7 @@ def filled(store: Store) -> Store:
 def test_as_long_as_there_is_none_the_recorded_examples_are_listed(store: Store) -> None:
     tab = build(store)
     assert "Recorded examples: benchmarks" in tab.show(0, "", "", "", "newest")[tab.list]
-    assert "No result fits" in tab.show(0, "no such word", "", "", "newest")[tab.list]
+    assert "No results match" in tab.show(0, "no such word", "", "", "newest")[tab.list]
 
 
 def test_experiments_are_listed_with_their_figures_and_pages(filled: Store) -> None:
@@ -61,7 +61,7 @@ def test_only_what_is_sought_is_listed(filled: Store, sought: tuple[str, str, st
     tab = build(filled)
     table = tab.show(0, *sought, "newest")[tab.list]
     assert {id for id in ("one", "two") if f'data-experiment="{id}"' in table} == found
-    assert found or "No result fits" in table
+    assert found or "No results match" in table
 
 
 def test_the_address_says_what_is_sought_and_nonsense_in_it_is_passed_over(filled: Store) -> None:

@@ -188,7 +188,7 @@ def test_stop_after_two_lanes_replays_them(workbench: Workbench, monkeypatch: py
     measured = lanes.replay_data(run.measured)["lanes"]
     assert [lane["title"] for lane in measured] == ["UCB", "No drafter (autoregressive)"]
     assert measured[0]["speedup"], "the baseline was measured"
-    assert "Stopped: 2 of 3 lanes were measured, they are replayed below" in race_tab.end_html(run)
+    assert "Stopped: 2 of 3 lanes were measured and are replayed below" in race_tab.end_html(run)
 
 
 def test_a_race_survives_a_reload_and_is_followed_on(tab: Race, gate) -> None:
