@@ -17,7 +17,7 @@ from multidraft.ui.widgets.charts import bar_marker, on_log_scale, policy_style,
 from multidraft.ui.widgets.theme import TARGET_COLOUR
 from storage.figures import FEWEST_TO_TELL
 
-_PALE = f"Pale bars: not significantly different from 1×,<br>or fewer than {FEWEST_TO_TELL} prompts"
+_PALE = f"Pale bars: not significantly different<br>from 1×, or fewer than {FEWEST_TO_TELL} prompts"
 
 
 def speedup_by_task_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
