@@ -34,7 +34,7 @@ def run_row(values: Mapping[str, Any]) -> dict[str, Any]:
     row = converted({key: value for key, value in values.items() if key not in NOT_STORED}, JSON_COLUMNS, _json)
     row = converted(row, ["acceptance"], pack_tables)
     row["prompt_hash"] = prompt_hash(row["prompt"], row["turns"])
-    row["best_arm_rounds"] = _best_arm_rounds(values["rounds"], values["best_drafter"])
+    row["best_arm_rounds"] = _best_arm_rounds(values)
     return row
 
 
@@ -79,11 +79,13 @@ def unpack_tables(packed: bytes) -> dict[str, Any]:
     return dict(zip(Acceptances._fields, loaded.astype(np.int64), strict=True))
 
 
-def _best_arm_rounds(rounds: Sequence[Mapping[str, Any]], best: str | None) -> str | None:
-    """A character per round: ``1`` played the best drafter, ``0`` another, ``-`` none."""
-    if best is None:
+def _best_arm_rounds(values: Mapping[str, Any]) -> str | None:
+    """A character per round: ``1`` played the best drafter or one as good, ``0`` another, ``-`` none."""
+    if (first := values["best_drafter"]) is None:
         return None
-    return "".join("-" if r["drafter"] is None else "1" if r["drafter"] == best else "0" for r in rounds)
+    needed = values["drafter_rounds"] or {}  # unknown of sampled runs
+    best = {first, *(name for name, rounds in needed.items() if rounds == needed.get(first))}
+    return "".join("-" if r["drafter"] is None else "1" if r["drafter"] in best else "0" for r in values["rounds"])
 
 
 def converted(row: Mapping[str, Any], columns: Iterable[str], by: Callable[[Any], Any]) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def mean_regret(recorded: Sequence[Recorded], played: Sequence[Replayed]) -> np.
     """
     longest = max(p.rounds for p in played)
     curves = [
-        regret_by_round(p.emitted, np.minimum(text.table.accepted, text.run.params.draft_length), p.best_arm)
+        regret_by_round(p.emitted, np.minimum(text.table.accepted, text.run.params.draft_length), p.best_arms[0])
         for text, p in zip(recorded, played, strict=True)
     ]
     return np.mean([np.pad(curve, (0, longest - len(curve)), mode="edge") for curve in curves], axis=0)

@@ -20,7 +20,7 @@ from drafters.traffic import Prior
 from multidraft.policies import parse_spec, start_of
 from multidraft.policies.specs import read_spec
 from multidraft.replay.machine_costs import MachineCosts
-from multidraft.replay.regret import fixed_rounds
+from multidraft.replay.regret import fewest, fixed_rounds
 from multidraft.replay.walk import Replayed, best_fixed_rate, replay
 from storage import queries, texts
 from storage.filters import Filter
@@ -109,8 +109,8 @@ class Recorded:
         _, arm, length = best_fixed_rate(table, self.costs, lengths, self.limit)
         played = self.replay(f"fixed:{self.drafters[arm]}" if length else "autoregressive", None, length)
         needed = [fixed_rounds(row) for row in table.accepted]
-        best = int(np.argmin(needed))
-        return replace(played, best_arm=best, best_rounds=needed[best])
+        best = fewest(needed)
+        return replace(played, best_arms=best, best_rounds=needed[best[0]])
 
 
 def is_estimate(spec: str) -> bool:

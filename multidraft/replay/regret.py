@@ -82,18 +82,23 @@ def fixed_rounds(accepted: Sequence[int] | np.ndarray, length: int | None = None
     return len(fixed_walk(accepted, length))
 
 
+def fewest(needed: Sequence[int]) -> tuple[int, ...]:
+    """The best single drafters, by the rounds that each of them needs alone; of several all are as good."""
+    return tuple(arm for arm, rounds in enumerate(needed) if rounds == min(needed))
+
+
 def regret_of(generation: Generation, table: np.ndarray) -> Scores:
     """Stopping-time regret of a greedy generation, given its acceptance table (MetaSD Def. 1, BanditSpec Eq. 1).
 
-    It is negative where switching beat every single drafter; of equally good ones the first is the best.
+    It is negative where switching beat every single drafter; of equally good ones the first is named.
     """
     needed = [fixed_rounds(row) for row in table]
-    best = int(np.argmin(needed))
+    best = fewest(needed)
     arms = [r.arm for r in generation.rounds if r.arm is not None]
     return Scores(
-        regret_rounds=len(generation.rounds) - needed[best],
-        best_drafter=generation.drafters[best],
-        best_arm_ratio=arms.count(best) / len(arms) if arms else 0.0,
+        regret_rounds=len(generation.rounds) - needed[best[0]],
+        best_drafter=generation.drafters[best[0]],
+        best_arm_ratio=sum(arm in best for arm in arms) / len(arms) if arms else 0.0,
         drafter_rounds=dict(zip(generation.drafters, needed, strict=True)),
     )
 
@@ -145,7 +150,7 @@ def expected_regret_of(generation: Generation, gamma: np.ndarray, draft_length: 
     It is ``sum_t f_t[i_t] - min_i sum_t f_t[i]`` over the rounds ``t``, with ``f_t[i] = 1 - EAL_K[i] / (K + 1)`` from
     where round ``t`` began. It is that of the choice of drafters: every round with one counts as if it had drafted
     ``draft_length`` tokens. Rounds within K tokens of the end are left out, since their lengths are not known; without
-    any other there is no regret.
+    any other there is no regret. The best drafter's share is that of all rounds with a drafter.
 
     Source: HedgeSpec §3.2; the losses of its Theorem 3.
     """
@@ -158,5 +163,6 @@ def expected_regret_of(generation: Generation, gamma: np.ndarray, draft_length: 
     totals = losses[places].sum(axis=0)
     best = int(totals.argmin())
     loss = float(losses[places, arms].sum() - totals[best])
-    ratio = float(np.mean(arms == best))
+    chosen = [r.arm for r in generation.rounds if r.arm is not None]
+    ratio = chosen.count(best) / len(chosen)
     return Scores(expected_regret=loss, best_drafter=generation.drafters[best], best_arm_ratio=ratio)

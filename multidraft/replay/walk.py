@@ -20,7 +20,7 @@ from drafters.traffic import Prior
 from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Context, Feedback, Policy, make_policy
 from multidraft.policies.faults import chosen_arm, chosen_length, raised_by
 from multidraft.policies.static import Autoregressive, Fixed
-from multidraft.replay.regret import fixed_rounds, fixed_walk
+from multidraft.replay.regret import fewest, fixed_rounds, fixed_walk
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Replayed:
         arms: arm of each round, ``NO_DRAFTER`` where no drafter was asked.
         lengths: draft length of each round.
         emitted: tokens of each round.
-        best_arm: the drafter that alone would have needed the fewest rounds (ties: the first).
-        best_rounds: its rounds, at the full draft length.
+        best_arms: the drafters that alone would have needed the fewest rounds.
+        best_rounds: their rounds, at the full draft length.
         seconds: time of all rounds by the given costs; ``None`` without costs.
         reading_seconds: likewise that in which drafters read the prompt and the policy began, before the first round.
     """
@@ -40,7 +40,7 @@ class Replayed:
     arms: list[int]
     lengths: list[int]
     emitted: list[int]
-    best_arm: int
+    best_arms: tuple[int, ...]
     best_rounds: int
     seconds: float | None = None
     reading_seconds: float | None = None
@@ -67,12 +67,12 @@ class Replayed:
 
     @property
     def best_arm_rounds(self) -> int:
-        """Those of them that played the best single one."""
-        return self.arms.count(self.best_arm)
+        """Those of them that played a best single one."""
+        return sum(arm in self.best_arms for arm in self.arms)
 
     @property
     def best_arm_ratio(self) -> float:
-        """The share of the rounds with a drafter that played the best single one; 0 where none had one."""
+        """The share of the rounds with a drafter that played a best single one; 0 where none had one."""
         return self.best_arm_rounds / self.drafted_rounds if self.drafted_rounds else 0.0
 
     @property
@@ -156,9 +156,9 @@ def replay(
         if fault := raised_by(player, spec, error):
             raise fault from error
         raise
-    best = int(np.argmin(needed))
+    best = fewest(needed)
     arms, lengths, emitted, seconds = map(list, zip(*rounds)) if rounds else ([], [], [], [])
-    return Replayed(arms, lengths, emitted, best, needed[best], sum(seconds) if costs else None, reading)
+    return Replayed(arms, lengths, emitted, best, needed[best[0]], sum(seconds) if costs else None, reading)
 
 
 class _Text:

@@ -27,7 +27,7 @@ from storage.figures import too_noisy as too_noisy
 
 MAT = "Mean accepted tokens: emitted tokens per round, the target's own token counted"
 REGRET = "Rounds beyond those that the best single drafter needs, mean over prompts; known for greedy runs"
-BEST_ARM = "Share of the rounds with a drafter that played the best single drafter in hindsight"
+BEST_ARM = "Share of the rounds with a drafter that played the best single drafter in hindsight, or one as good"
 """Hints to terms of the field, where a column or a figure is called so."""
 
 

@@ -57,15 +57,15 @@ def test_outcome_adds_up_texts() -> None:
 
 
 def test_replays_without_costs_have_no_rate() -> None:
-    untimed = Outcome.of([Replayed([0], [4], [3], 0, 1)])
+    untimed = Outcome.of([Replayed([0], [4], [3], (0,), 1)])
     assert (untimed.seconds, untimed.tokens_per_second) == (0.0, None)
 
 
 def test_the_share_of_the_best_drafter_is_that_of_the_rounds_that_drafted() -> None:
     """Over all texts: rounds without a draft are in neither number."""
-    idle = Replayed([NO_DRAFTER] * 90, [0] * 90, [1] * 90, 0, 3)
-    half = Replayed([0, 1, NO_DRAFTER, NO_DRAFTER], [4, 4, 0, 0], [2] * 4, 0, 3)
-    best = Replayed([1] * 8, [4] * 8, [2] * 8, 1, 8)
+    idle = Replayed([NO_DRAFTER] * 90, [0] * 90, [1] * 90, (0,), 3)
+    half = Replayed([0, 1, NO_DRAFTER, NO_DRAFTER], [4, 4, 0, 0], [2] * 4, (0,), 3)
+    best = Replayed([1] * 8, [4] * 8, [2] * 8, (1,), 8)
     assert Outcome.of([idle, half]).best_arm_ratio == 0.5
     assert Outcome.of([idle, half, best]).best_arm_ratio == 0.9
     assert Outcome.of([idle]).best_arm_ratio is None

@@ -102,7 +102,7 @@ def test_the_best_fixed_pair_is_compared_with_whole_drafts() -> None:
     table = Acceptances(np.array([[0] * 6, [2] * 6]), np.full((2, 6), 3), np.full((2, 6), 3))
     run = make_run(acceptance=table, max_new_tokens=6)
     best = Recorded(run, Costs.uniform(2, 4, step=9.0, verify=1.0)).best_fixed()
-    assert (best.rounds, best.drafted_rounds, best.best_arm, best.best_rounds, best.regret) == (6, 0, 1, 2, 4)
+    assert (best.rounds, best.drafted_rounds, best.best_arms, best.best_rounds, best.regret) == (6, 0, (1,), 2, 4)
     best = Recorded(run, Costs.uniform(2, 4, step=0.1, verify=1.0)).best_fixed()
     assert (best.arms, best.lengths, best.seconds) == ([1, 1], [2, 2], pytest.approx(2 * 1.2))
 

@@ -18,9 +18,10 @@ from multidraft.replay.regret import (
     regret_of,
 )
 from storage.records import Generation
+from storage.rows import run_row
 from storage.run import Scores
 from tests import tiny
-from tests.runs import make_round
+from tests.runs import make_round, make_run
 
 PARAMS = SamplingParams(30)
 
@@ -156,6 +157,10 @@ def test_ties_go_to_the_first_drafter_and_switching_may_beat_every_one():
     found = regret_of(generation, table)
     assert (found.regret_rounds, found.best_drafter, found.best_arm_ratio) == (-3, "a", 0.0)
     assert found.drafter_rounds == {"a": 3, "b": 3}
+    played = Generation("", "p", ("a", "b"), 1, rounds=[make_round(arm=1, drafter="b"), make_round(arm=0, drafter="a")])
+    assert regret_of(played, table).best_arm_ratio == 1.0, "both are the best"
+    row = run_row(make_run(played, **vars(regret_of(played, table))).to_json())
+    assert row["best_arm_rounds"] == "11"
 
 
 def test_expected_regret_is_the_losses_played_minus_the_best_column():
@@ -168,7 +173,7 @@ def test_expected_regret_is_the_losses_played_minus_the_best_column():
     found = expected_regret_of(Generation("p", "x", ("a", "b"), 1, rounds=rounds), gamma[:, None], 2)
     totals = losses[0] + losses[1]
     assert found.expected_regret == pytest.approx(losses[0][0] + losses[1][1] - totals.min())
-    assert (found.best_drafter, found.best_arm_ratio) == ("ab"[totals.argmin()], 0.5)
+    assert (found.best_drafter, found.best_arm_ratio) == ("ab"[totals.argmin()], 2 / 3), "also of the last round"
 
 
 def test_without_a_complete_loss_nothing_is_expected():

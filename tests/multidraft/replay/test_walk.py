@@ -68,7 +68,7 @@ def test_replayed_rounds_are_the_live_ones(pool, tables, spec, seed):
         assert played.emitted == [r.emitted for r in live.rounds]
         regret = regret_of(live, table)
         assert played.regret == regret.regret_rounds
-        assert names_of(pool)[played.best_arm] == regret.best_drafter
+        assert names_of(pool)[played.best_arms[0]] == regret.best_drafter
         assert played.best_rounds == min(regret.drafter_rounds.values())
         assert played.best_arm_ratio == regret.best_arm_ratio
         assert played.mean_accepted_tokens == live.mean_accepted_tokens

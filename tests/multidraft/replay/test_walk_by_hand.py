@@ -38,7 +38,7 @@ class Asking(Policy):
 
 
 def test_figures_of_a_replay():
-    played = Replayed([0, NO_DRAFTER, 1, 1], [4, 0, 4, 4], [3, 1, 2, 2], 1, 3, 4.0)
+    played = Replayed([0, NO_DRAFTER, 1, 1], [4, 0, 4, 4], [3, 1, 2, 2], (1,), 3, 4.0)
     assert (played.rounds, played.regret, played.mean_accepted_tokens) == (4, 1, 2.0)
     assert (played.drafted_rounds, played.best_arm_rounds, played.best_arm_ratio) == (3, 2, 2 / 3)
     assert played.tokens_per_second == 2.0
@@ -57,7 +57,7 @@ def test_what_a_policy_is_told_and_the_time():
     policy = Asking(["a"])
     played = replay(TABLE, policy, draft_length=2, costs=COSTS)
     assert (played.arms, played.lengths, played.emitted) == ([0, 0, 0, NO_DRAFTER], [2, 2, 2, 0], [2, 3, 2, 1])
-    assert (played.best_arm, played.best_rounds) == (0, 4)
+    assert (played.best_arms, played.best_rounds) == ((0,), 4)
     assert [(f.arm, f.drafted, f.accepted, f.emitted, f.draft_length) for f in policy.told] == [
         (0, 2, 1, 2, 2),
         (0, 2, 2, 3, 2),

@@ -42,7 +42,8 @@ FAST = Section(
 LEARNING = Section(
     "Quality of the choices",
     "Regret counts the rounds beyond those that the best single drafter would have needed for the same text: a flat "
-    "line has converged, a falling one beats every single drafter. It is known for greedy runs only.",
+    "line has converged, a falling one beats every single drafter. It is known for greedy runs only; of sampled ones "
+    "the best drafter is that with the least expected loss.",
 )
 TIME = Section(
     "Time",
