@@ -14,13 +14,14 @@ from multidraft.replay.stream import in_parts
 def render_curve(entries: Sequence[Entry], specs: Sequence[str]) -> str:
     """A table by policy and part of the stream: decode speed-up with its 95 % interval / that of the whole request, and
     tokens per round. Failed runs are left out of their part."""
-    prompts = list(dict.fromkeys(entry.item.id for entry in entries))
-    parts = in_parts(len(prompts))
-    places = {prompt: place for place, prompt in enumerate(prompts)}
+    places: dict[int, int] = {}  # of the items themselves: their ids may be the same
+    for entry in entries:
+        places.setdefault(id(entry.item), len(places))
+    parts = in_parts(len(places))
     rows = []
     for spec in (spec for spec in specs if spec != BASELINE):
         runs = [entry for entry in entries if entry.policy == spec and entry.measured]
-        rows.append((spec, *(_cell([e for e in runs if places[e.item.id] in part]) for part in parts)))
+        rows.append((spec, *(_cell([e for e in runs if places[id(e.item)] in part]) for part in parts)))
     heads = [f"prompts {part.start + 1}–{part.stop}" for part in parts]
     return "Learning curve: decode speed-up (95 % interval) / whole request, tokens per round\n\n" + markdown(
         ["policy", *heads], rows

@@ -116,7 +116,12 @@ def notes(report: dict[str, Any]) -> list[str]:
     for spec, policy in report["policies"].items():
         if policy["failed"]:
             runs = sum(policy["statuses"].values())
-            said.append(f"{spec} failed in {policy['failed']} of {runs} runs: {policy['error']}.")
+            some = (
+                " Its figures are of the other runs alone, not comparable with those of all."
+                if policy["prompts"]
+                else ""
+            )
+            said.append(f"{spec} failed in {policy['failed']} of {runs} runs: {policy['error']}.{some}")
     for spec, policy in report["policies"].items():
         for name, why in policy["benched"].items():
             runs, failed = sum(policy["statuses"].values()), policy["benched_runs"][name]

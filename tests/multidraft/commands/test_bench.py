@@ -59,9 +59,13 @@ def test_lines_that_hold_no_prompt_are_told_in_the_report_too(pool_card, tmp_pat
 
 def test_a_suite_as_traffic(pool_card, suite, tmp_path, capsys):
     db, spec = tmp_path / "runs.db", "ucb:reward=be"
-    arguments = ["bench", str(suite), "--pool", str(pool_card), "--policies", spec, "--start", "both", "--stream"]
+    other = tmp_path / "other.txt"  # the ids of its lines are those of the suite's
+    other.write_text("abc\nabd\nacd\n")
+    arguments = ["bench", str(suite), str(other), "--pool", str(pool_card), "--policies", spec]
+    arguments += ["--start", "both", "--stream"]
     assert main([*arguments, "--max-new-tokens", "16", "--db", str(db)]) == 0
-    assert f"| {spec},start=traffic |" in capsys.readouterr().out.split("Learning curve")[1]
+    curve = capsys.readouterr().out.split("Learning curve")[1]
+    assert f"| {spec},start=traffic |" in curve and "prompts 1–6 |" in curve
     runs = recorded(db)[::-1]
     priors = {
         policy: [r.generation.prior for r in runs if r.generation.policy == policy]
@@ -72,6 +76,11 @@ def test_a_suite_as_traffic(pool_card, suite, tmp_path, capsys):
     assert first is None and [prior.lessons for prior in later] == [2 * (n + 1) for n in range(len(later))]
     assert main([*arguments, "--repeat", "2"]) == 2
     assert "leave out --repeat" in capsys.readouterr().err
+
+
+def test_answers_too_short_for_a_speed_up_are_no_failure(pool_card, suite):
+    arguments = ["bench", str(suite), "--pool", str(pool_card), "--policies", "ucb", "--max-new-tokens", "4"]
+    assert main(arguments) == 0
 
 
 def test_an_interrupted_benchmark_reports_what_it_has(pool_card, suite, tmp_path, capsys, monkeypatch):
