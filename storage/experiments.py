@@ -90,19 +90,13 @@ def listed(path: str | Path, sought: Sought = Sought(), *, limit: int = 20, offs
     """Some of the experiments, in the order that is sought.
 
     Keys: id, created_at (of the first run), source, suite, the columns ``MADE_ON`` and ``SETTINGS``, runs, finished,
-    prompts, policies (a list), prompt (the beginning of the first run's), note, ending (how it ended, if
-    before all its runs were done); timed, how many finished runs with
-    drafters have a speed-up; regret, of each policy that has one, the mean over prompts; ``None`` is unknown.
+    prompts, policies (a list), prompt (the beginning of the first run's), note, ending (how it ended, if before all its
+    runs were done); timed, how many finished runs with drafters have a speed-up; ``None`` is unknown.
     """
     where, values = sought.where()
     first = ", ".join(f"max({column}) AS {column}" for column in ("source", "suite", *MADE_ON, *SETTINGS))
     sql = f"""
         WITH chosen AS (SELECT DISTINCT batch_id FROM runs {where}),
-        by_prompt AS (
-            SELECT batch_id, policy, avg(regret_rounds) AS regret FROM runs
-            WHERE batch_id IN chosen AND {FINISHED} AND regret_rounds IS NOT NULL GROUP BY batch_id, policy, prompt_hash
-        ),
-        by_policy AS (SELECT batch_id, policy, avg(regret) AS regret FROM by_prompt GROUP BY batch_id, policy),
         experiments AS (
             SELECT batch_id AS id, min(created_at) AS created_at, {first}, count(*) AS runs,
                    sum({FINISHED}) AS finished, sum({FINISHED} AND {COMPARED} AND policy <> '{PLAIN}') AS timed,
@@ -110,7 +104,6 @@ def listed(path: str | Path, sought: Sought = Sought(), *, limit: int = 20, offs
             FROM runs WHERE batch_id IN chosen GROUP BY batch_id
         )
         SELECT experiments.*, note, ending,
-               (SELECT json_group_object(policy, regret) FROM by_policy WHERE batch_id = experiments.id) AS regret,
                (SELECT substr(prompt, 1, {PREVIEW}) FROM runs
                 WHERE batch_id = experiments.id ORDER BY created_at, id LIMIT 1) AS prompt
         FROM experiments LEFT JOIN notes ON notes.batch_id = experiments.id
@@ -118,7 +111,7 @@ def listed(path: str | Path, sought: Sought = Sought(), *, limit: int = 20, offs
         ORDER BY {ORDERS[sought.order]}, experiments.id LIMIT ? OFFSET ?
     """
     found = read_dicts(path, sql, [*values, int(limit), int(offset)])
-    return [converted(row, ["policies", "regret"], json.loads) for row in found]
+    return [converted(row, ["policies"], json.loads) for row in found]
 
 
 def experiment(path: str | Path, id: str) -> dict[str, Any] | None:

@@ -54,7 +54,7 @@ def test_what_is_listed_of_an_experiment(history: Path) -> None:
     assert set(old["policies"]) == {"ucb", "exp3"} and old["prompt"] == "Add 2 and 3"
     assert (old["version"], new["version"], new["draft_length"], race["source"]) == ("1.0", "1.1", 5, "race")
     assert (old["timed"], new["timed"], race["timed"]) == (3, 1, 0), "without baseline, or without drafters"
-    assert (old["regret"], new["regret"], race["regret"]) == ({"ucb": 2}, {}, {}) and new["note"] is None
+    assert new["note"] is None
     assert experiments.count(history) == 3
 
 

@@ -245,6 +245,13 @@ def verdict(path: Path, id: str) -> Advice | None:
         return None
 
 
+@kept
+def regrets(path: Path, id: str) -> dict[str, float]:
+    """The regret of each policy of an experiment, as its page has it."""
+    found = summary.overall([Row.recorded(values) for values in experiments.figures(path, id, texts=False)])
+    return {spec: of.regret_rounds.value for spec, of in found.items() if of.regret_rounds}
+
+
 def _tasks(rows: Sequence[Row]) -> Markup:
     """Figures by task, without the intervals that nothing would be told by."""
     found = summary.summarise(rows)

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from multidraft.policies.titles import policy_title
 from multidraft.service.batch import BatchJob
 from multidraft.ui.results.conditions import settings_of
-from multidraft.ui.results.result import name_of, place_of, verdict
+from multidraft.ui.results.result import name_of, place_of, regrets, verdict
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.markup import count, number
 from storage.figures import FEWEST_TO_TELL
@@ -96,4 +96,4 @@ def _first(path: Path, one: Mapping[str, Any]) -> tuple[str, str, float | None, 
     first, level = found.first, len(found.level()) if found.prompts >= FEWEST_TO_TELL else 0
     name = policy_title(first.spec)
     said = name + (f", not significantly faster than {count(level, 'other policy')}" if level else "")
-    return first.times_as_fast(found.plain).text("×"), said, one["regret"].get(first.spec), name
+    return first.times_as_fast(found.plain).text("×"), said, regrets(path, one["id"]).get(first.spec), name

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from multidraft.ui.results.result import experiment_result
 from multidraft.ui.tabs.experiments.tab import Experiments
 from multidraft.ui.tabs.experiments.view import list_html
 from storage import experiments
@@ -96,10 +97,15 @@ def test_a_batch_under_way_says_how_far_it_is(filled: Store) -> None:
     assert "running<small>3 of 90 runs</small>" in table and table.count("disabled") == 2
 
 
-def test_regret_is_that_of_the_policy_beside_the_speedup(filled: Store) -> None:
-    one = experiments.listed(filled.path)[-1] | {"regret": {"ucb": 2.5}}
-    shown = list_html(filled.path, [one], False)
-    assert ">2.5<small>UCB</small></td>" in shown
+def test_regret_is_that_of_the_policy_beside_the_speedup_as_on_its_page(filled: Store) -> None:
+    for prompt, regret, rounds in (("a", 2.5, ROUNDS), ("too short for a speed-up", 40, ROUNDS[:1])):
+        filled.add(make_run(rounds=rounds, policy="ucb", batch_id="three", prompt=prompt, regret_rounds=regret))
+    assert filled.flush()
+    shown, page = (
+        list_html(filled.path, experiments.listed(filled.path)[:1], False),
+        experiment_result(filled.path, "three"),
+    )
+    assert ">2.5<small>UCB</small></td>" in shown and page and page.figures[0]["regret_rounds"] == 2.5
 
 
 def test_a_note_is_written_where_visitors_may(filled: Store) -> None:
