@@ -25,6 +25,9 @@ CHOSEN = (
 )
 """The columns that a history's values of are offered to choose from (``aggregates.filters``)."""
 
+_AS_OFFERED = {"temperature": ("CAST(temperature AS TEXT)", "CAST(CAST(? AS REAL) AS TEXT)")}
+"""Columns whose values are offered with fewer digits than they have, and how both are compared."""
+
 
 @dataclass(frozen=True)
 class Filter:
@@ -74,7 +77,8 @@ class Filter:
             wanted = getattr(self, column)
             choices = wanted if isinstance(wanted, tuple) else () if wanted is None else (wanted,)
             if choices:
-                parts.append(f"{column} IN ({', '.join('?' * len(choices))})")
+                compare, to = _AS_OFFERED.get(column, (column, "?"))
+                parts.append(f"{compare} IN ({', '.join([to] * len(choices))})")
                 values.extend(choices)
         return (f"WHERE {' AND '.join(parts)}" if parts else "", values)
 

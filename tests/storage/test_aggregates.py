@@ -18,6 +18,7 @@ from storage.connection import open_reader
 from storage.figures import ratio_of_totals
 from storage.filters import Filter
 from storage.run import Baseline
+from storage.store import Store
 from tests.runs import make_round, make_run
 
 ROUNDS = [make_round(index) for index in range(3)]
@@ -50,6 +51,15 @@ def test_filters(filled: Path) -> None:
         "source": ["bench", "play"],
         "baseline_kind": ["prefix"],
     } | {"draft_length": ["3"], "temperature": ["0.0"], "max_new_tokens": ["6"]}
+
+
+def test_every_temperature_that_is_offered_finds_its_runs(store: Store) -> None:
+    store.add(*(make_run(temperature=temperature) for temperature in (0.0, 1 / 3, 0.1 + 0.2, 0.5)))
+    assert store.flush()
+    offered = aggregates.filters(store.path)["temperature"]
+    assert len(offered) == 4
+    assert all(queries.count(store.path, Filter(temperature=each)) == 1 for each in [*offered, "0", ".5"])
+    assert all(len(ranking.policy_summary(store.path, Filter(temperature=each))) == 1 for each in offered)
 
 
 def test_conditions_are_counted_the_most_frequent_first(filled: Path) -> None:
