@@ -85,6 +85,12 @@ def left_out(runs: int) -> str:
     return f"{of} {are} left out of speed-ups: too short to say." if runs else ""
 
 
+def too_long(runs: int, total: int) -> str | None:
+    """How a batch ends in which so many runs could not be made; ``None`` where all were."""
+    of = f"{runs:,} of {count(total, 'run')}"
+    return f"{of} left out: their prompts do not fit the context window" if runs else None
+
+
 def shown(value: float | None, form: str) -> str:
     """The value in a format string, a dash where it is unknown."""
     return NOTHING if value is None else form.format(value)

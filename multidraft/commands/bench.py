@@ -24,7 +24,7 @@ from multidraft.bench.peers import PeerRun, beside_peers, render_peers, summary_
 from multidraft.bench.report import Asked, make_report
 from multidraft.bench.runner import Entry, SuiteRun
 from multidraft.bench.suites import load_suite, suite_names
-from multidraft.bench.table import notes, render_table
+from multidraft.bench.table import notes, render_table, too_long
 from multidraft.bench.vllm_peer import vllm_peers
 from multidraft.commands import options as shared
 from multidraft.engine.experience import new_traffic
@@ -160,6 +160,7 @@ def _benchmark(options: argparse.Namespace, pool: Pool, asked: Asked, peers: Seq
     runs: list[Entry] = []
     beside: list[PeerRun] = []
     stopped: BaseException | None = None
+    ending: str | None = None
     if options.stream:
         pool.traffic = new_traffic(pool)
     try:
@@ -181,6 +182,11 @@ def _benchmark(options: argparse.Namespace, pool: Pool, asked: Asked, peers: Seq
             if not runs and isinstance(error, Exception):
                 raise
             stopped = error
+            how = "interrupted" if isinstance(error, KeyboardInterrupt) else f"stopped by {told(error)},"
+            ending = f"{how} after {len(runs)} of {asked.runs} runs"
+        ending = ending or too_long(sum(run.too_long for run in runs), asked.runs)
+        if store and ending:
+            store.add(ends=batch, ending=ending)
         if sys.stderr.isatty():
             print(file=sys.stderr)
         report = make_report(pool, asked, runs, interrupted=stopped is not None)
@@ -197,10 +203,8 @@ def _benchmark(options: argparse.Namespace, pool: Pool, asked: Asked, peers: Seq
         more = "" if none_replayable(options.db, batch) else f": advise --db {quote(str(options.db))} --batch {batch}"
         shared.warn(f"recorded as batch {batch}{more}")
     if stopped is not None:
-        by_hand = isinstance(stopped, KeyboardInterrupt)
-        done = f"{'interrupted' if by_hand else f'stopped by {told(stopped)},'} after {len(runs)} of {asked.runs} runs"
-        shared.warn(f"{done}. {_left(options, runs, written)}")
-        return 130 if by_hand else 1
+        shared.warn(f"{ending}. {_left(options, runs, written)}")
+        return 130 if isinstance(stopped, KeyboardInterrupt) else 1
     policies = report["policies"].values()
     well = all(p["prompts"] and not p["failed"] and p["lossless"] is not False for p in policies)
     return 0 if well and written and recorded else 1

@@ -16,8 +16,8 @@ from multidraft.bench.batches import BatchFigures, SuiteBatch
 from multidraft.bench.measure import Measurement, conditions_of
 from multidraft.bench.runner import Entry, SuiteRun, seed_of
 from multidraft.bench.suites import Suite, SuiteItem
-from multidraft.bench.summary import Row
-from multidraft.bench.table import count
+from multidraft.bench.summary import TOO_LONG, Row
+from multidraft.bench.table import count, too_long
 from multidraft.service.jobs import WAITING, Job
 from multidraft.service.workbench import DRAWING_SECONDS, Workbench, leave_to_page
 from storage import experiments
@@ -203,11 +203,13 @@ class BatchJob(Job[None]):
 
     @property
     def ending(self) -> str | None:
-        """How it ended, if before all its runs were done."""
+        """How it ended, if before all its runs were done, or what was left out."""
         after = f"after {len(self.rows):,} of {count(self.total, 'run')}"
         if self.error:
             return f"ended early {after}: {self.error}"
-        return f"stopped {after}" if len(self.rows) < self.total else None
+        if len(self.rows) < self.total:
+            return f"stopped {after}"
+        return too_long(sum(row.status == TOO_LONG for row in self.rows), self.total)
 
     @property
     def _goes_on(self) -> bool:

@@ -141,9 +141,10 @@ def experiment_result(path: Path, id: str, fits: Fits = unjudged) -> Result | No
     titles = policy_titles(list(found))
     title, said, best = _headline(about, rows, titles)
     if asked := unfinished(path).get(id):
-        said = [[f"This batch has not ended: {about['runs']:,} of {count(planned(asked), 'run')} are done."], *said]
-    if about["ending"]:
-        said = [[markup.sentence(about["ending"])], *said]
+        so_far = f"{about['runs']:,} of {count(planned(asked), 'run')}"
+        title, said = f"{title} (so far: {so_far})", [[f"This batch has not ended: {so_far} are done."], *said]
+    if ending := about["ending"]:
+        title, said = f"{title} ({ending.partition(':')[0]})", [[markup.sentence(ending)], *said]
     if about["source"] == "race" and (known := sameness(lanes)):
         said = [*said, [known]]
     drawn, unit, bars = _bars(found, titles, best)

@@ -12,7 +12,7 @@ from drafters.pool import Pool
 from multidraft.__main__ import main
 from multidraft.bench import runner
 from multidraft.policies import POLICIES
-from storage import queries, store
+from storage import experiments, queries, store
 from tests import tiny
 from tests.history import recorded
 
@@ -107,6 +107,8 @@ def test_an_interrupted_benchmark_reports_what_it_has(pool_card, suite, tmp_path
     )
     written = json.loads(report.read_text())
     assert written["policies"]["ucb"]["prompts"] == 2
+    (listed,) = experiments.listed(db)
+    assert listed["ending"] == "interrupted after 4 of 6 runs"
     assert written["runs"] == {"planned": 6, "done": 4} and written["interrupted"] is True
     with sqlite3.connect(db) as connection:
         assert connection.execute("SELECT count(*) FROM runs").fetchone() == (4,)

@@ -215,6 +215,7 @@ def test_a_batch_waits_for_its_pool(
         assert form and form[2] == SPECS and form[3] == len(ITEMS) and left[tab.verdict] == VERDICT_TO_COME
         result = experiment_result(store.path, batch.id)
         assert result and result.said[0] == ["This batch has not ended: 2 of 8 runs are done."]
+        assert result.title.endswith(" (so far: 2 of 8 runs)")
         assert "Under way on another server of this history: 2 of 8 runs done" in unfinished_html(
             unfinished(store.path)[batch.id], 2, waits=False
         )
@@ -258,7 +259,7 @@ def test_a_batch_that_a_visitor_stops_does_not_go_on(workbench: Workbench, store
     assert batch.wait(30) and store.flush() and not unfinished(store.path)
     assert batch.ending == f"stopped after {len(batch.rows)} of 8 runs"
     result = experiment_result(store.path, batch.id)
-    assert result and result.said[0] == [sentence(batch.ending)]
+    assert result and result.said[0] == [sentence(batch.ending)] and result.title.endswith(f" ({batch.ending})")
 
 
 def test_a_batch_that_waits_for_its_pool_can_be_stopped(workbench: Workbench, store: Store, crash: Crash) -> None:

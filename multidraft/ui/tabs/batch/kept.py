@@ -125,7 +125,8 @@ def form_of(batch: BatchJob | KeptBatch, workbench: Workbench) -> tuple[Any, ...
     params = batch.params
     draft_length = 0 if params.draft_length == workbench.pool.draft_length else params.draft_length
     settings = (params.max_new_tokens, batch.texts_at_once, draft_length, params.temperature)
-    most, note = _most(file or suite, batch.prompt_count), _note(batch.id, workbench)
+    early = isinstance(batch, KeptBatch) and batch.about["ending"]  # how many prompts there were to be is unknown
+    most, note = 0 if early else _most(file or suite, batch.prompt_count), _note(batch.id, workbench)
     # Who opted out then has not opted in by coming back; who has opted out since, stays out.
     learn = gr.skip() if batch.learn else False
     return suite, file, batch.policies, most, *settings, note, learn

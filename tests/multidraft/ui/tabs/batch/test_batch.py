@@ -49,6 +49,7 @@ def test_a_row_per_prompt_and_policy_in_order(workbench: Workbench, store: Store
         (id, policy) for id in ("1", "2", "3") for policy in ("ucb", "fixed:near")
     ]
     assert [row.status for row in batch.rows] == ["completed"] * 2 + ["too long"] * 2 + ["completed"] * 2
+    assert batch.ending == "2 of 6 runs left out: their prompts do not fit the context window"
     assert all("context window" in (row.error or "") for row in batch.rows[2:4])
     assert batch.rows[4].task == NO_TASK
     assert batch.rows[0].speedup and batch.rows[0].mean_accepted_tokens and batch.rows[0].tokens == 8

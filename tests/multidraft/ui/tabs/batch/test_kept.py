@@ -27,10 +27,13 @@ def test_a_batch_of_an_earlier_server_is_there_whole(workbench: Workbench, tmp_p
     assert workbench.store.flush()
     linked = tab.buttons.linked(visit(batch=id))
     form = [linked[field] for field in tab.buttons.form]
-    assert form == [None, None, ["ucb", "fixed:near"], 2, 8, 1, 0, 0.0, "why", gr.skip()]
+    assert form == [None, None, ["ucb", "fixed:near"], 0, 8, 1, 0, 0.0, "why", gr.skip()], (
+        "3 prompts are no longer known"
+    )
     shown = after(tab.buttons.watch(id))
     assert "From the history: 4 of 4 runs finished" in shown[tab.status] and "suite mine" in shown[tab.status]
     assert shown[tab.rows].count("data-item") == 4, "what was refused as too long left no run"
+    assert "2 of 6 runs left out: their prompts do not fit the context window." in shown[tab.status]
     assert all(shown[chart].visible for chart in tab.charts) and "<span title=" in shown[tab.verdict]
     assert "UCB" in shown[tab.summary] and f"result/batch/{id}" in shown[tab.verdict]
     report = json.loads(Path(shown[tab.downloads[1]].value["path"]).read_text())
