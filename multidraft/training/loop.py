@@ -144,9 +144,9 @@ def train(
                 loss, count = shared_loss(next(batches))
                 (loss / accumulate).backward()
                 losses.append(loss.item())
+                if not math.isfinite(losses[-1]):
+                    raise TrainingError(f"the loss is {losses[-1]} at step {step}: lower the learning rate")
                 trained += count
-            if not math.isfinite(losses[-1]):
-                raise TrainingError(f"the loss is {losses[-1]} at step {step}: lower the learning rate")
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             for optimizer in optimizers:
                 for group in optimizer.param_groups:

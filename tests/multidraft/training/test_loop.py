@@ -1,11 +1,13 @@
 """The training loop: it learns, stops with its budget, and resumes where it was."""
 
 import itertools
+import math
 
 import pytest
 import torch
 from torch import nn
 
+from drafters.errors import TrainingError
 from multidraft.training.loop import Budget, learning_rate_factor, train
 
 
@@ -46,6 +48,15 @@ def test_accumulated_batches_count_and_act_as_one():
         train(model, itertools.cycle(split), loss_of, Budget(10, tokens=320), lr=0.01, accumulate=accumulate)
         results.append(model.weight.detach().clone())
     torch.testing.assert_close(results[0], results[1], rtol=1e-3, atol=1e-4)
+
+
+def test_a_loss_that_is_none_ends_it_before_the_weights_change():
+    model, batches, loss_of = problem()
+    before, (x, y) = model.weight.detach().clone(), next(batches)
+    split = itertools.cycle([(x, y * math.nan), (x, y)])
+    with pytest.raises(TrainingError, match="the loss is nan at step 0: lower the learning rate"):
+        train(model, split, loss_of, Budget(10, tokens=320), lr=0.01, accumulate=2)
+    assert torch.equal(model.weight, before)
 
 
 def test_a_run_resumes_from_its_checkpoint(tmp_path, capsys):
