@@ -133,7 +133,7 @@ class Asked(BaseModel):
         for name in given.keys() & ONLY.keys():
             if (value := given.pop(name)) not in ONLY[name]:
                 usual = " or ".join(map(json.dumps, ONLY[name]))
-                raise ApiError(400, f"{name} can only be {usual} here, got {quoted(value)}; leave it out", name)
+                raise ApiError(400, f"{name} {quoted(value)} is not supported: leave it out, or give {usual}", name)
         return given
 
     @property
