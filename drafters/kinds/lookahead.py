@@ -41,13 +41,15 @@ class LookaheadDrafter(PointMassDrafter):
         window: columns of the window (the paper's W); 0 leaves the lookahead branch out.
         ngram: tokens of an n-gram (N), at least 2; a draft gets at most ``ngram - 1`` of them accepted, a lucky path
             through the window aside.
-        guesses: n-grams remembered and proposed per first token (G), at least 1; beyond that the least recently added
-            is dropped.
+        guesses: n-grams remembered and proposed per first token (G); beyond that the least recently added is dropped.
     """
 
     kind = "lookahead"
 
     def __init__(self, name: str, window: int = 8, ngram: int = 4, guesses: int = 4):
+        if window < 0 or ngram < 2 or guesses < 1:
+            sizes = f"{window}, {ngram} and {guesses}"
+            raise ValueError(f"lookahead needs window >= 0, ngram >= 2 and guesses >= 1, got {sizes}")
         self.name, self.window, self.ngram, self.guesses = name, window, ngram, guesses
         self.prepare(())
 

@@ -97,6 +97,12 @@ def test_no_column_reaches_deeper_than_the_length(length, columns):
     assert draft.depth <= length and len(draft) == 3 * columns
 
 
+def test_sizes_that_are_too_small():
+    for sizes in ((-1, 4, 4), (8, 1, 4), (8, 4, 0)):
+        with pytest.raises(ValueError, match="lookahead needs window >= 0"):
+            LookaheadDrafter("l", *sizes)
+
+
 def test_a_new_query_forgets_the_previous_one():
     drafter, fresh = LookaheadDrafter("l"), LookaheadDrafter("l")
     drafter.prepare([1, 2, 3])
