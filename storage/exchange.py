@@ -55,7 +55,7 @@ def export_form(form: str, path: str | Path, filter: Filter, file: str | Path) -
         for (pool, policy, temperature), group in groupby(found, key=itemgetter(0, 1, 2)):
             runs = [run for *_, id in group if (run := queries.run(path, id))]
             for name, write in FORMS[form].items():
-                sampled = f"-temperature-{temperature:g}" if temperature else ""
+                sampled = f"-temperature-{temperature}" if temperature else ""
                 folder = re.sub(r"[^\w.=+-]+", "-", f"{pool}-{policy}{sampled}")
                 archive.writestr(name.format(folder), write(runs))
             written += len(runs)

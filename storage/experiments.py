@@ -133,6 +133,12 @@ def note(path: str | Path, id: str) -> str:
     return str(found[0]) if found else ""
 
 
+def ending(path: str | Path, id: str) -> str | None:
+    """How a batch ended early, also one that has no run."""
+    found = read_column(path, "SELECT ending FROM endings WHERE batch_id = ?", [id])
+    return str(found[0]) if found else None
+
+
 def figures(path: str | Path, of: str | Filter, *, texts: bool = True) -> list[dict[str, Any]]:
     """The runs of an experiment, or of a filter, in the order in which they were made, at most ``MOST_RUNS``, without
     rounds: the columns that a table of figures takes (``bench.summary.Row.recorded``). Reading no ``texts`` is

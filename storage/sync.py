@@ -305,9 +305,10 @@ def restore(path: Path, backup: Path) -> int:
     with tempfile.TemporaryDirectory(prefix="multidraft-") as folder:
         copy = Path(folder) / FILE
         # SQLite would write a log beside a backup in which it finds none.
-        alone = not backup.with_name(f"{backup.name}-wal").exists()
+        file = backup.resolve()
+        alone = not any(file.with_name(f"{file.name}-{log}").exists() for log in ("wal", "journal"))
         try:
-            with explained(copy), closing(read_only(backup.absolute(), immutable=alone)) as source:
+            with explained(copy), closing(read_only(file, immutable=alone)) as source:
                 _copy(source, copy, copy)
             take_in(path, copy)
         except StorageError as error:

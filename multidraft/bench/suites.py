@@ -296,7 +296,8 @@ def item_of(row: Row, line: int) -> SuiteItem | LineProblem:
                 turns = json.loads(turns)
             except (ValueError, RecursionError):
                 return LineProblem(line, "'turns' is not a valid JSON list")
-        prompt, which = (turns[0], "the first of 'turns'") if isinstance(turns, list) else (turns, "'turns'")
+        several = isinstance(turns, list)
+        prompt, which = (next(iter(turns), None), "the first of 'turns'") if several else (turns, "'turns'")
     body = row.get("body")  # a line of OpenAI's batch files
     messages = (body if isinstance(body, dict) else row).get("messages")
     if prompt is None and messages is not None:

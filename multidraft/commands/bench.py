@@ -182,8 +182,9 @@ def _benchmark(options: argparse.Namespace, pool: Pool, asked: Asked, peers: Seq
             if not runs and isinstance(error, Exception):
                 raise
             stopped = error
-            how = "interrupted" if isinstance(error, KeyboardInterrupt) else f"stopped by {told(error)},"
-            ending = f"{how} after {len(runs)} of {asked.runs} runs"
+            after = f"after {len(runs)} of {asked.runs} runs"
+            by_hand = isinstance(error, KeyboardInterrupt)
+            ending = f"interrupted {after}" if by_hand else f"stopped {after}: {told(error)}"
         ending = ending or too_long(sum(run.too_long for run in runs), asked.runs)
         if store and ending:
             store.add(ends=batch, ending=ending)

@@ -204,10 +204,11 @@ class BatchJob(Job[None]):
     @property
     def ending(self) -> str | None:
         """How it ended, if before all its runs were done, or what was left out."""
-        after = f"after {len(self.rows):,} of {count(self.total, 'run')}"
+        done = sum(row.status != "cancelled" for row in self.rows)
+        after = f"after {done:,} of {count(self.total, 'run')}"
         if self.error:
             return f"ended early {after}: {self.error}"
-        if len(self.rows) < self.total:
+        if done < self.total:
             return f"stopped {after}"
         return too_long(sum(row.status == TOO_LONG for row in self.rows), self.total)
 

@@ -50,7 +50,7 @@ def resume(workbench: Workbench) -> None:
                 return
             except Exception:  # of whatever version has written it
                 log.exception("interrupted jobs cannot be resumed")
-                workbench.store.add(ends=id)
+                workbench.store.add(ends=id, ending="interrupted by a restart of the server and not resumed")
             del workbench.cut_off[id]
 
 

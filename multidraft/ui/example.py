@@ -75,6 +75,7 @@ def pack(history: Path, file: Path) -> int:
                 raise UserError(f"{history} holds no benchmark of {', '.join(lacking)}: make one with bench --db")
             _renumber(db)
             db.execute("DELETE FROM notes")
+            db.execute("DELETE FROM endings")
             db.execute("INSERT INTO notes SELECT DISTINCT batch_id, ? FROM runs WHERE batch_id IS NOT NULL", [NOTE])
             runs = int(db.execute("SELECT count(*) FROM runs").fetchone()[0])
             db.conn.commit()

@@ -122,10 +122,9 @@ function typed(id, shown) {
     return shown;
   }
 }
-addEventListener("pagehide", () => {
-  for (const field of document.querySelectorAll(":is(#prompt, #race-prompt) textarea")) {
-    try {
-      sessionStorage.setItem(field.closest("[id]").id, field.value);
-    } catch {} // likewise
-  }
+document.addEventListener("input", ({ target }) => {
+  const field = target.closest("#prompt, #race-prompt");
+  try {
+    if (field) sessionStorage.setItem(field.id, target.value);
+  } catch {} // likewise
 });

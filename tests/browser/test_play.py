@@ -142,7 +142,6 @@ def test_a_bad_spec_gets_the_valid_names(page: Page) -> None:
     page.locator("#prompt textarea").fill("Add 2 and 3.")
     page.locator("#run").click()
     expect(page.locator("#status [role=alert]")).to_contain_text("normal-hedge")
-    expect(page.locator("#output")).to_have_css("opacity", "0.4")  # it answers something else
     assert page.locator("#status img, #explanation img").count() == 0
     assert page.evaluate("window.broken") is None
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from multidraft.__main__ import main
+from storage.connection import open_writer, read_rows
 from storage.store import Store
-from storage.sync import snapshot
+from storage.sync import restore, snapshot
 from storage.unfinished import unfinished
 from tests.history import prompts
 from tests.runs import make_run
@@ -69,6 +70,17 @@ def test_a_backup_that_is_none_changes_nothing(path: Path, backup: Path, tmp_pat
     said = capsys.readouterr().err
     assert str(wrong) in said and said.count("\n") == 1 and "MULTIDRAFT_DB" not in said
     assert path.read_bytes() == before
+
+
+def test_a_backup_behind_a_link_is_read_with_its_log(backup: Path, tmp_path: Path) -> None:
+    link, db = tmp_path / "link.db", open_writer(backup, keeps=False)
+    link.symlink_to(backup)
+    db.execute("PRAGMA wal_autocheckpoint = 0")
+    db.execute("INSERT INTO notes VALUES ('b', 'only in the log')")
+    db.conn.commit()
+    restore(tmp_path / "new.db", link)
+    db.close()
+    assert read_rows(tmp_path / "new.db", "SELECT note FROM notes") == [("only in the log",)]
 
 
 def test_a_history_is_no_backup_of_itself(backup: Path, capsys) -> None:

@@ -140,7 +140,7 @@ def experiment_result(path: Path, id: str, fits: Fits = unjudged) -> Result | No
     found = dict(sorted(summary.overall(rows).items(), key=_rate, reverse=True))  # as the verdict ranks them
     titles = policy_titles(list(found))
     title, said, best = _headline(about, rows, titles)
-    if asked := unfinished(path).get(id):
+    if "items" in (asked := unfinished(path).get(id, {})):
         so_far = f"{about['runs']:,} of {count(planned(asked), 'run')}"
         title, said = f"{title} (so far: {so_far})", [[f"This batch has not ended: {so_far} are done."], *said]
     if ending := about["ending"]:

@@ -193,9 +193,7 @@ def test_an_error_underway_leaves_what_is_measured(pool_card, suite, files, caps
     monkeypatch.setattr(runner, "seed_of", broken)
     assert main(asked(suite, pool_card, *kept(files))) == 1
     out, err = capsys.readouterr()
-    assert (
-        "| ucb | " in out and "stopped by RuntimeError: out of luck, after 4 of 6 runs. The finished runs are in" in err
-    )
+    assert "| ucb | " in out and "stopped after 4 of 6 runs: RuntimeError: out of luck. The finished runs are in" in err
     assert json.loads(files[0].read_text())["interrupted"] is True and queries.count(files[1]) == 4
 
 

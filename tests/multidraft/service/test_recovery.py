@@ -257,7 +257,7 @@ def test_a_batch_that_a_visitor_stops_does_not_go_on(workbench: Workbench, store
     batch.cancel()
     gate.open()
     assert batch.wait(30) and store.flush() and not unfinished(store.path)
-    assert batch.ending == f"stopped after {len(batch.rows)} of 8 runs"
+    assert batch.ending == f"stopped after {len(batch.rows) - 1} of 8 runs", "the one under way was cut short"
     result = experiment_result(store.path, batch.id)
     assert result and result.said[0] == [sentence(batch.ending)] and result.title.endswith(f" ({batch.ending})")
 
@@ -283,6 +283,14 @@ def test_a_batch_that_waits_for_its_pool_can_be_stopped(workbench: Workbench, st
         assert "<small>Stopped while it waited for its pool.</small>" in list_html(crash.path, [listed], False)
         assert tab.give_up(batch.id) == {tab.status: gr.skip()}, "there is none any more"
         bench.close()
+
+
+def test_texts_that_are_stopped_together_are_told_as_stopped(workbench: Workbench, store: Store, gate) -> None:
+    batch = workbench.jobs.submit(BatchJob(workbench, ITEMS, SPECS[:1], PARAMS, texts_at_once=4))
+    assert gate.reached.wait(30)
+    batch.cancel()
+    gate.open()
+    assert batch.wait(30) and batch.ending == "stopped after 0 of 4 runs"
 
 
 def test_what_another_version_has_written_is_let_go(pool: Pool, store: Store) -> None:

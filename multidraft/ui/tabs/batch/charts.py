@@ -59,7 +59,7 @@ def spread_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
     """How the speed-ups of the prompts that policies are compared on are spread, a box and a point per prompt for every
     policy; also those that the table calls too noisy to tell, pale: they are those of few rounds, so without them the
     others would not be typical."""
-    timed = summary.compared(rows)
+    timed = summary.compared(rows) or [row for row in rows if row.finished and row.speedup is not None]
     drafting = [row for row in timed if row.policy != BASELINE]
     noisy = sum(markup.too_noisy(row.speedup_uncertainty) for row in drafting)
     below = f"pale: {noisy:,} of {markup.count(len(drafting), 'run')} too noisy" if noisy else ""

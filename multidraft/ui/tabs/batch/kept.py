@@ -140,6 +140,14 @@ def _most(source: str | None, prompts: int) -> int:
         return prompts
 
 
+def ending_of(id: str, workbench: Workbench) -> str | None:
+    """How a batch ended early, as far as the history can be read."""
+    try:
+        return experiments.ending(workbench.store.path, id)
+    except StorageError:
+        return None
+
+
 def _note(id: str, workbench: Workbench) -> str:
     try:
         return experiments.note(workbench.store.path, id)

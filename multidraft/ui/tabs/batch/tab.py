@@ -23,7 +23,7 @@ from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.tabs.batch import view
 from multidraft.ui.tabs.batch.charts import CHARTS
 from multidraft.ui.tabs.batch.files import FILES, written
-from multidraft.ui.tabs.batch.kept import KeptBatch, form_of, kept_batch
+from multidraft.ui.tabs.batch.kept import KeptBatch, ending_of, form_of, kept_batch
 from multidraft.ui.widgets import policy_fields
 from multidraft.ui.widgets.charts import plot
 from multidraft.ui.widgets.controls import LONGEST_DRAFT, check_fields
@@ -104,11 +104,8 @@ class Batch:
                 explained = gr.HTML(self.explained(DEFAULT_POLICIES), js_on_load=None, elem_id="batch-explanation")
                 with gr.Row():
                     most = self.workbench.limits.batch_runs
-                    info = (
-                        "0 runs all; otherwise an evenly spaced sample"
-                        if most is None
-                        else f"times policies: at most {most:,}"
-                    )
+                    sample = "0 runs all; otherwise an evenly spaced sample"
+                    info = sample if most is None else f"times policies: at most {most:,}"
                     limit = gr.Number(0, label="Max prompts", info=info, min_width=130, elem_id="limit")
                     tokens = min(NEW_TOKENS, self.workbench.limits.new_tokens or NEW_TOKENS)
                     length = gr.Number(
@@ -294,7 +291,11 @@ class Batch:
         """The batch as the history has it."""
         batch, waiting = self._kept(id), self.workbench.cut_off.get(id)
         if batch is None:
-            status = view.unfinished_html(waiting, 0, waits=True) if waiting else view.GONE
+            status = (
+                view.unfinished_html(waiting, 0, waits=True)
+                if waiting
+                else view.gone_html(ending_of(id, self.workbench))
+            )
             yield {**self._blank(), self.status: status, **self.buttons.live(running=bool(waiting))}
             return
         table = view.rows_start() + view.rows_html(batch, 0, len(batch.rows))

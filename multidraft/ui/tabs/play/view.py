@@ -79,7 +79,7 @@ def status_html(
     left_out = " Regret not computed: stopped." if job.unscored else ""
     failed = f" {generation.failures}" if generation.benched else ""
     unsaved = "" if recorded else " Not in the history yet: see the Dashboard tab."
-    limit = f" It {generation.error}." if generation.status == "cancelled" and generation.error else ""
+    limit = f" {markup.sentence(generation.error)}" if generation.status == "cancelled" and generation.error else ""
     said = f"{failed}{left_out}{unsaved}{odd}"
     return message_html(kind, f"{_ENDS[generation.status]}{limit} {counts} under {policy}.{said}")
 

@@ -10,6 +10,7 @@ from multidraft.service.batch import BatchJob
 from multidraft.service.workbench import Workbench
 from multidraft.ui.tabs.batch.kept import kept_batch
 from multidraft.ui.tabs.batch.tab import Batch
+from multidraft.ui.tabs.batch.view import GONE
 from tests.multidraft.ui.building import after, built
 from tests.multidraft.ui.tabs.batch.test_batch import started
 from tests.multidraft.ui.tabs.visits import click, visit
@@ -58,3 +59,11 @@ def test_a_prompt_that_was_there_twice_counts_twice_in_the_form(workbench: Workb
     assert workbench.store.flush()
     batch = kept_batch(workbench.store.path, "a")
     assert batch and len(batch.items) == 1 and batch.prompt_count == 2
+
+
+def test_a_batch_that_is_given_up_without_a_run_says_why(workbench: Workbench) -> None:
+    workbench.store.add(ends="one", ending="interrupted by a restart of the server and not resumed: its pool has gone")
+    assert workbench.store.flush()
+    tab = built(Batch(workbench), workbench)
+    assert "not resumed: its pool has gone." in next(iter(tab.buttons.watch("one")))[tab.status]
+    assert next(iter(tab.buttons.watch("two")))[tab.status] == GONE
