@@ -241,15 +241,21 @@ def _headline(
 def verdict(path: Path, id: str) -> Advice | None:
     """What the runs of an experiment say by themselves; ``None`` where nothing can be compared."""
     try:
-        return of_rows([Row.recorded(values) for values in experiments.figures(path, id, texts=False)], 0)
+        return of_rows(_figures(path, id), 0)
     except UserError:
         return None
 
 
 @kept
+def _figures(path: Path, id: str) -> list[Row]:
+    """The rows of an experiment's runs, without texts."""
+    return [Row.recorded(values) for values in experiments.figures(path, id, texts=False)]
+
+
+@kept
 def regrets(path: Path, id: str) -> dict[str, float]:
     """The regret of each policy of an experiment, as its page has it."""
-    found = summary.overall([Row.recorded(values) for values in experiments.figures(path, id, texts=False)])
+    found = summary.overall(_figures(path, id))
     return {spec: of.regret_rounds.value for spec, of in found.items() if of.regret_rounds}
 
 
