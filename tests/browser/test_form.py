@@ -103,6 +103,15 @@ def test_what_was_typed_outlives_back_and_reload(page: Page, address: str) -> No
     expect(field).to_have_value("Linked")
 
 
+def test_a_tab_chosen_while_the_page_is_restored_is_a_step_of_back(chromium: Browser, address: str) -> None:
+    never_restored = "Object.defineProperty(window, 'openTab', { get: () => () => {}, set: () => {} })"
+    with visiting(chromium, address, script=never_restored) as page:
+        page.get_by_role("tab", name="Race").click()
+        expect(page).to_have_url(re.compile("tab=race"))
+        page.go_back()
+        expect(page.get_by_role("tab", selected=True)).to_have_text("Play")
+
+
 def test_tab_leads_from_a_list_to_the_next_field(shared: Page) -> None:
     shared.get_by_role("tab", name="Race").click()
     shared.locator("#race-lane-1 input").click()

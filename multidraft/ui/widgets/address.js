@@ -32,9 +32,9 @@ function travelled() {
 function changed(changes) {
   const search = new URLSearchParams(location.search);
   for (const [name, value] of Object.entries(changes)) {
-    search.delete(name);
+    if (value !== null && value !== undefined && !Array.isArray(value)) search.set(name, value);
+    else search.delete(name);
     if (Array.isArray(value)) value.forEach((one) => search.append(name, one));
-    else if (value !== null && value !== undefined) search.set(name, value);
   }
   return search.toString();
 }
@@ -67,23 +67,23 @@ const TAB = "button[role=tab], .overflow-dropdown button";
 const tabs = () => [...document.querySelectorAll(TAB)];
 const nameOf = (tab) => tab.textContent.trim().toLowerCase();
 
-// Opens the tab that the address names, and from then on has the address name the tab that is open.
+// Opens the tab that the address names, unless the visitor was faster and has gone elsewhere.
 function openTab() {
-  const open = tabs().find((tab) => tab.ariaSelected === "true");
-  if (open === tabs()[0]) {
+  if (tabs()[0].ariaSelected === "true") {
     goToTab(linkedTab());
     if (new URLSearchParams(location.search).has("race")) setTimeout(() => document.querySelector("#race-status")?.scrollIntoView(), 300);
   }
-  else if (open) address({ tab: nameOf(open) }); // the visitor was faster and has gone elsewhere
   opened();
-  addEventListener("popstate", travelled);
-  document.addEventListener("click", (event) => {
-    const tab = event.target.closest?.(TAB);
-    if (!tab) return;
-    const go = nameOf(tab) === (linkedTab() ?? "play") ? address : visit;
-    go(tab === tabs()[0] ? { tab: firstTab() } : { ...notPlays(), tab: nameOf(tab) });
-  });
 }
+
+// The address names the tab that is open, from the visitor's first click on.
+document.addEventListener("click", ({ target }) => {
+  const tab = target.closest?.(TAB);
+  if (!tab) return;
+  const go = nameOf(tab) === (linkedTab() ?? "play") ? address : visit;
+  go(tab === tabs()[0] ? { tab: firstTab() } : { ...notPlays(), tab: nameOf(tab) });
+});
+addEventListener("popstate", travelled);
 
 function goToTab(name) {
   tabs().find((tab) => nameOf(tab) === name)?.click();
