@@ -37,6 +37,9 @@ ASIDE_SECONDS = 10.0
 TOGETHER = 64
 """Most of what was handed over that is committed in one transaction."""
 
+Statement = tuple[str, Sequence[str | None]]
+"""SQL and its parameters."""
+
 
 class Kept:
     """What was handed to a store at once: it is written as a whole or not at all.
@@ -47,17 +50,10 @@ class Kept:
     """
 
     def __init__(
-        self,
-        store: Store,
-        runs: Sequence[Run] = (),
-        anew: Kept | None = None,
-        begins: tuple[str, Mapping[str, Any]] | None = None,
-        ends: str | None = None,
-        ending: str | None = None,
-        note: tuple[str, str] | None = None,
+        self, store: Store, runs: Sequence[Run] = (), anew: Kept | None = None, notes: Sequence[Statement] = ()
     ):
         self._store, self._values, self._anew = store, [run.to_json() for run in runs], anew
-        self._begins, self._ends, self._ending, self._note = begins, ends, ending, note
+        self._notes = notes  # on jobs and experiments
         self._rows, self._ids = list[dict[str, Any]](), list[Any]()
         self.committed = self.left_out = False
 
@@ -130,11 +126,21 @@ class Store:
         Raises:
             RuntimeError: the store is closed. (Nothing that happens to the database raises.)
         """
-        return self._queue(Kept(self, runs, anew, begins, ends, ending))
+        notes = list[Statement]()
+        if begins is not None:
+            id, job = begins
+            values = [id, utc_text(datetime.now(UTC)), json.dumps(job, ensure_ascii=False)]
+            notes.append(("INSERT OR REPLACE INTO unfinished VALUES (?, ?, ?)", values))
+        if ends is not None:
+            notes.append(("DELETE FROM unfinished WHERE id = ?", [ends]))
+        if ending is not None:
+            notes.append(("INSERT OR REPLACE INTO endings VALUES (?, ?)", [ends, ending]))
+        return self._queue(Kept(self, runs, anew, notes))
 
     def note(self, experiment: str, text: str) -> Kept:
         """Queue what is noted on an experiment (the ``batch_id`` of its runs) in place of what was; likewise."""
-        return self._queue(Kept(self, note=(experiment, text)))
+        said: Statement = ("INSERT OR REPLACE INTO notes (batch_id, note) VALUES (?, ?)", (experiment, text))
+        return self._queue(Kept(self, notes=[said]))
 
     def _queue(self, kept: Kept) -> Kept:
         with self._changed:
@@ -284,16 +290,8 @@ class Store:
 
     def _insert(self, db: Database, kept: Kept) -> None:
         """Write one of them, inside a transaction."""
-        if kept._begins is not None:
-            id, job = kept._begins
-            now, written = utc_text(datetime.now(UTC)), json.dumps(job, ensure_ascii=False)
-            db.execute("INSERT OR REPLACE INTO unfinished VALUES (?, ?, ?)", [id, now, written])
-        if kept._ends is not None:
-            db.execute("DELETE FROM unfinished WHERE id = ?", [kept._ends])
-        if kept._ending is not None:
-            db.execute("INSERT OR REPLACE INTO endings VALUES (?, ?)", [kept._ends, kept._ending])
-        if kept._note is not None:
-            db.execute("INSERT OR REPLACE INTO notes (batch_id, note) VALUES (?, ?)", kept._note)
+        for sql, parameters in kept._notes:
+            db.execute(sql, parameters)
         kept._rows = [run_row(values) for values in kept._values]
         if (before := kept._anew) is None:
             kept._ids = [db.table("runs").insert(row).last_pk for row in kept._rows]
