@@ -19,12 +19,10 @@ from drafters.models.streams import let_others_on, own_seconds, texts_at_once
 from drafters.sampling import SamplingParams, probabilities
 from drafters.text import TextStream
 from multidraft.engine.arguments import check_params, check_seed, policy_for, read_prompt
-from multidraft.engine.drafting import Drafting
-from multidraft.engine.experience import Experience, context_of
+from multidraft.engine.drafting import Drafting, Verified
+from multidraft.engine.experience import Experience, Notes, context_of
 from multidraft.engine.laps import Laps
-from multidraft.engine.lesson import Notes
 from multidraft.engine.output import Output, StopTexts, TokenLogprob, logprobs_of
-from multidraft.engine.verified import Verified
 from multidraft.engine.verify import Verdict, verify
 from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Feedback, Policy, canonical_spec
 from multidraft.policies.faults import chosen_arm, chosen_length, raised_by

@@ -1,23 +1,82 @@
-"""What a round proposes: one drafter's draft, or the union of all; whoever fails is benched for the query."""
+"""What a round proposes: one drafter's draft, or the union of all; and what became of it. Whoever fails is benched."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Generator
 
 from drafters.benched import Benched
 from drafters.draft import Draft, checked, unite
-from drafters.sampling import SamplingParams
+from drafters.sampling import SamplingParams, choices
 from multidraft.engine.feedback import block_divergence
-from multidraft.engine.verified import Verified
+from multidraft.engine.verify import Verdict
 from multidraft.policies import ALL_DRAFTERS
 
 if TYPE_CHECKING:
     from drafters.pool import Pool
+
+
+@dataclass
+class Verified:
+    """A draft and what it has brought.
+
+    Attributes:
+        arm: whose draft it is; of the union of all drafts, whose path was accepted.
+        together: whether it is that union.
+        length: the draft length asked for, as far as the draft was scored.
+        draft, verdict: what was proposed, and the outcome.
+        logits: of the target ``(n + 1, V)``; ``None`` where they are unknown.
+        tokens: the emitted tokens.
+        own: the last of them, where it is the target's own.
+        rows: of the logits, one for each emitted token.
+        main_path: the nodes of the draft's main path.
+    """
+
+    arm: int
+    together: bool
+    length: int
+    draft: Draft
+    verdict: Verdict
+    logits: torch.Tensor | None
+    tokens: list[int]
+    own: int | None
+
+    def __post_init__(self) -> None:
+        self.rows = [0, *(node + 1 for node in self.verdict.path)][: len(self.tokens)]
+        self.main_path = self.draft.main_path(self.verdict.path)
+
+    @property
+    def accepted(self) -> int:
+        """How many of the emitted tokens were drafted."""
+        return len(self.tokens) - (self.own is not None)
+
+    def record(self, texts: Mapping[int, str]) -> dict[str, Any]:
+        """What a :class:`~storage.records.Round` has of it, enough to be shown step by step; ``texts`` has those of all
+        tokens."""
+        likeliest, path = self.verdict.choices, self.main_path
+        if likeliest is None and self.logits is not None:
+            likeliest = choices(self.logits)[0]
+        chosen = () if likeliest is None else tuple(likeliest[node + 1] for node in (-1, *path))
+        drafted, siblings = tuple(self.draft.tokens[node] for node in path), self.draft.siblings(path)
+        others = {*chosen, *drafted, *chain.from_iterable(siblings)} - {*self.tokens}
+        return {
+            "drafted": drafted,
+            "accepted": self.accepted,
+            "tokens": tuple(self.tokens),
+            "own": self.own,
+            "draft_length": self.length,
+            "nodes": len(self.draft),
+            "depth": self.draft.depth,
+            "together": self.together,
+            "choices": chosen,
+            "siblings": siblings,
+            "texts": {token: texts[token] for token in sorted(others)},
+        }
 
 
 class Drafting:

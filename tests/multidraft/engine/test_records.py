@@ -9,7 +9,7 @@ import torch
 from drafters.draft import Draft
 from drafters.text import TextStream
 from multidraft.engine.decoding import Decoding, generate
-from multidraft.engine.verified import Verified
+from multidraft.engine.drafting import Verified
 from tests import tiny
 from tests.engine_cases import GREEDY, POLICIES, SAMPLED, with_drafter
 
