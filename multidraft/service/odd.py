@@ -16,7 +16,7 @@ LOOPS = (
     "The answer ends by repeating itself, as where the model does not know what to say: its figures tell little of "
     "other texts."
 )
-"""What is said of an answer that ends in a loop (``bench.loops``)."""
+"""What is said of an answer that ends in a loop (``bench.measured.loops``)."""
 
 Fits = Callable[[str, str], bool]
 """Whether the target of a card, by its hash, knows what a prompt asks, as far as that can be told."""

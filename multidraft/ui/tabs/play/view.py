@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from multidraft.bench.action import listed
-from multidraft.bench.loops import loops
 from multidraft.bench.measure import Measurement
+from multidraft.bench.measured import loops
 from multidraft.engine.lossless import Difference
 from multidraft.policies.titles import policy_title
 from multidraft.service.odd import LOOPS, ODD
