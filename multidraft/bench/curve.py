@@ -8,7 +8,7 @@ from multidraft.bench.baseline import BASELINE
 from multidraft.bench.runner import Entry
 from multidraft.bench.summary import Row, speedups
 from multidraft.bench.table import NOTHING, markdown
-from multidraft.replay.stream import in_parts
+from multidraft.replay.experiment import in_parts
 
 
 def render_curve(entries: Sequence[Entry], specs: Sequence[str]) -> str:

@@ -20,9 +20,8 @@ from multidraft.policies import canonical_spec, parse_spec
 from multidraft.policies.specs import read_spec
 from multidraft.policies.static import Autoregressive
 from multidraft.replay.contribution import Share, contributions, superfluous
-from multidraft.replay.options import Option, replayed
+from multidraft.replay.options import Option, replayed, replayed_as, without_divergence
 from multidraft.replay.recorded import Recorded, Route
-from multidraft.replay.specs import replayed_as, without_divergence
 from storage.figures import FEWEST_PROMPTS, FEWEST_TO_TELL, FEWEST_TOKENS, Ratio, ranks
 from storage.run import Run
 

@@ -15,8 +15,9 @@ from multidraft.bench.measured import decoded, measured, ran_live
 from multidraft.policies import canonical_spec
 from multidraft.policies.titles import DEFAULT_POLICY, policy_choices, policy_title
 from multidraft.replay.advice import NEWEST, PLAIN, Advice, advise, candidates, most_replays
-from multidraft.replay.experiment import BEST_FIXED, ORACLE, Experiment
+from multidraft.replay.experiment import BEST_FIXED, ORACLE, Experiment, as_traffic
 from multidraft.replay.machine_costs import MachineCosts
+from multidraft.replay.options import without_divergence
 from multidraft.replay.outcomes import Outcome, is_whole, mean_regret, numeric_settings, sweep, sweep_values
 from multidraft.replay.recorded import (
     Recorded,
@@ -28,8 +29,6 @@ from multidraft.replay.recorded import (
     route_of,
     with_costs,
 )
-from multidraft.replay.specs import without_divergence
-from multidraft.replay.stream import as_traffic
 from multidraft.replay.walk import Replayed
 from multidraft.service import odd
 from multidraft.service.jobs import Job

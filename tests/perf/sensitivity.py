@@ -16,8 +16,8 @@ from pathlib import Path
 from drafters import traffic
 from multidraft.bench.table import markdown
 from multidraft.policies import likeness, pair_costs, rate_hedge
+from multidraft.replay.experiment import as_traffic
 from multidraft.replay.recorded import Recorded, Route, of_newest_bench, recorded_texts, route_of, texts_with_costs
-from multidraft.replay.stream import as_traffic
 from storage.figures import ratio_of_totals
 from tests.runs import result_of
 

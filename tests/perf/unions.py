@@ -18,8 +18,8 @@ import numpy as np
 
 from drafters.base import Acceptances
 from multidraft.bench.table import markdown
+from multidraft.replay.experiment import as_traffic
 from multidraft.replay.recorded import Recorded, recorded_texts, texts_with_costs
-from multidraft.replay.stream import as_traffic
 from storage.figures import ratio_of_totals
 from tests.runs import result_of
 

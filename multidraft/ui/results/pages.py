@@ -25,8 +25,8 @@ from starlette.routing import BaseRoute, Route
 
 from drafters.errors import UserError
 from multidraft.replay.advice import PLAIN
+from multidraft.replay.options import replayed_as
 from multidraft.replay.recorded import none_replayable
-from multidraft.replay.specs import replayed_as
 from multidraft.service.lab import Verdicts
 from multidraft.service.odd import Fits, unjudged
 from multidraft.ui import example

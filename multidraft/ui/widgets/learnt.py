@@ -13,7 +13,7 @@ from multidraft.engine.experience import Beginning
 from multidraft.policies import NO_DRAFTER
 from multidraft.policies.base import acceptance_by_route
 from multidraft.policies.titles import DEFAULT_POLICY, policy_title
-from multidraft.replay.stream import in_parts
+from multidraft.replay.experiment import in_parts
 from multidraft.service.lab import COLD, ROUTED, TAUGHT, Learnt
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.markup import count

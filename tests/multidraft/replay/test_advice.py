@@ -14,9 +14,8 @@ from multidraft.bench.measured import decoded, measured, ran_live
 from multidraft.replay.advice import FAR_OFF, Advice, advise, candidates, usable
 from multidraft.replay.contribution import Share, superfluous
 from multidraft.replay.machine_costs import RecordedCosts
-from multidraft.replay.options import Option, replayed
+from multidraft.replay.options import Option, replayed, replayed_as
 from multidraft.replay.recorded import Recorded, is_estimate, recorded_texts, route_of
-from multidraft.replay.specs import replayed_as
 from storage import queries
 from storage.figures import Ratio, ratio_of_totals
 from storage.filters import Filter

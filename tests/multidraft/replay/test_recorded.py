@@ -14,6 +14,7 @@ from drafters.card import find_card, is_bundled, load_card
 from drafters.costs import Costs
 from drafters.errors import PolicyError, UserError
 from drafters.traffic import Prior
+from multidraft.replay.options import without_divergence
 from multidraft.replay.recorded import (
     Recorded,
     is_estimate,
@@ -23,7 +24,6 @@ from multidraft.replay.recorded import (
     route_of,
     texts_with_costs,
 )
-from multidraft.replay.specs import without_divergence
 from storage.run import Run
 from storage.store import Store
 from storage.texts import TextFilter
