@@ -19,9 +19,8 @@ from drafters.checkpoints.loading import drafter_tokenizer, load_model, same_tok
 from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, Confidence, Footprint, ModelEntry, SizeContext, register
 from drafters.kinds.lm import PADDING, LMDrafter, footprint_of
-from drafters.learning.course import Course, Model, Runner
 from drafters.learning.distil import ModelCourse
-from drafters.learning.learner import Learner, Learnt, Schedule
+from drafters.learning.learner import Course, Learner, Learnt, Model, Runner, Schedule
 from drafters.models.decoder import Decoder
 
 TRAINING_BYTES = 16
@@ -52,7 +51,7 @@ class Student(Drafter):
             self.adopt(chosen)
 
     def place(self, context: Sequence[int]) -> torch.Tensor | None:
-        """Where a prompt stands among others, if known; see :meth:`~drafters.learning.course.Course.place`."""
+        """Where a prompt stands among others, if known; see :meth:`~drafters.learning.learner.Course.place`."""
         return None
 
     @abstractmethod

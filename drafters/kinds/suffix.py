@@ -13,8 +13,7 @@ from drafters.base import Acceptances, FeatureSource, Lesson
 from drafters.draft import Draft
 from drafters.kinds.base import BuildContext, Confidence, TreeEntry, register
 from drafters.proposing import PointMassDrafter
-from drafters.retrieval.automaton import LONGEST, ROOT, WIDTH, SuffixAutomaton
-from drafters.retrieval.past import Past
+from drafters.retrieval.automaton import LONGEST, ROOT, WIDTH, Past, SuffixAutomaton
 from drafters.tree import acceptances_of, grow
 
 ESCAPES = (0.7, 5.0)

@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from drafters.base import Lesson
-from drafters.learning.course import Course
+from drafters.learning.learner import Course
 from drafters.learning.memory import size
 from drafters.models.decoder import Decoder
 from drafters.models.runtimes import decoder_for

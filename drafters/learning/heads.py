@@ -14,8 +14,8 @@ from transformers import PreTrainedModel
 from drafters.base import Lesson
 from drafters.checkpoints.eagle import HeadShape
 from drafters.errors import PoolError
-from drafters.learning.course import Course
 from drafters.learning.distil import all_aims, batch_of, distillation_loss
+from drafters.learning.learner import Course
 from drafters.learning.memory import size
 from drafters.models.eagle_head import EagleHead
 from drafters.models.trainable_head import TrainableHead, drawn_steps, loss_of_steps

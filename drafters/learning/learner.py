@@ -1,4 +1,4 @@
-"""Training of a small model on what the target writes, a moment at a time, and the swap to what it has learnt."""
+"""How a small model is taught what the target writes, a moment at a time, and the swap to what it has learnt."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Generic
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -20,7 +21,6 @@ from torch import nn
 from drafters.base import Lesson
 from drafters.checkpoints.digest import digest_of
 from drafters.errors import PoolError
-from drafters.learning.course import Course, Model, Runner
 from drafters.learning.memory import Memory, held_out, size
 from drafters.learning.versions import Version, Versions
 
@@ -46,6 +46,40 @@ STRANGE = 0.05
 
 KNOWN = "known"
 """Where texts stand, on disk beside the weights."""
+
+
+Model = TypeVar("Model", bound=nn.Module)
+Runner = TypeVar("Runner")
+
+
+class Course(ABC, Generic[Model, Runner]):
+    """How a kind of model is taught."""
+
+    @abstractmethod
+    def runner(self, model: Model) -> Runner:
+        """What drafts with a model, ready to; texts take twins of it."""
+
+    @abstractmethod
+    def fits(self, lesson: Lesson) -> bool:
+        """Whether it can be learnt from."""
+
+    @abstractmethod
+    def loss(self, model: Model, lessons: Sequence[Lesson]) -> torch.Tensor:
+        """What training makes small."""
+
+    @abstractmethod
+    def agreed(self, model: Model, lesson: Lesson) -> int:
+        """How many tokens of an answer a model finds the likeliest, each after those before it."""
+
+    def place(self, prompt: int, states: torch.Tensor | None) -> torch.Tensor | None:
+        """Where a text stands among others by what the target makes of its prompt: a vector of length 1, near for texts
+        of one kind. ``None`` where these models do not read it.
+
+        Args:
+            prompt: tokens of the prompt.
+            states: hidden states of the text as in :class:`~drafters.base.Lesson`, at least those of its prompt.
+        """
+        return None
 
 
 @dataclass(frozen=True)
