@@ -35,14 +35,14 @@ TESTS = {
     "recorded": "recorded outcomes",
     "walk": "walk_by_hand walk",
     "elimination": "elimination registry settings",
-    "exp3": "choice exp3 settings",
+    "exp3": "exp3 settings",
     "hedge": "hedge ada_normal_hedge settings",
     "posterior": "posterior registry settings",
     "rate_hedge": "rate_hedge_decisions settings rate_hedge",
     "settings": "settings invalid",
     "specs": "registry invalid",
     "static": "static registry settings",
-    "ucb": "ucb length nonstationary settings",
+    "ucb": "ucb settings",
 }
 """Tests of a module by their files in the folder that mirrors its own, fastest first, where not one bears its name."""
 

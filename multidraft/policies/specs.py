@@ -94,21 +94,17 @@ def make_policy(spec: str, arms: int | Sequence[str], seed: int = 0) -> Policy:
         raise raised_by(None, spec, error) or PolicyError(f"policy {spec!r}: {error}") from error
 
 
-def check_specs(specs: Sequence[str], *, live: bool = True) -> None:
+def check_specs(specs: Sequence[str]) -> None:
     """Refuse what no pool can play, before one is loaded: the names of its drafters alone are not checked.
 
-    Args:
-        live: whether the policies are to be played, and not replayed.
-
     Raises:
-        PolicyError: there is no spec, or a bad one; see :func:`make_policy`.
+        PolicyError: there is no spec, or a bad one, or one that can only be replayed; see :func:`make_policy`.
     """
     if not specs:
         raise PolicyError("no policy is chosen; choose at least one")
     for spec in specs:
         kind, values = read_spec(spec)
-        if live:
-            check_live(kind)
+        check_live(kind)
         if not _missing(kind, values):
             make_policy(spec, stand_ins(values))
 

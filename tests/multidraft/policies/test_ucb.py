@@ -1,11 +1,12 @@
-"""UCB (MetaSD Alg. 2) and UCBSpec (BanditSpec Alg. 4)."""
+"""UCB, discounted, over a window (MetaSD Algs. 2, 6 and 8); UCBSpec and ``ucb-length`` (BanditSpec Alg. 4, §6.2)."""
 
 import math
 
 import numpy as np
 import pytest
 
-from multidraft.policies import Feedback, make_policy
+from drafters.errors import PolicyError
+from multidraft.policies import NO_DRAFTER, Context, Feedback, make_policy
 
 K = 4
 
@@ -87,3 +88,103 @@ def test_ucbspec_keeps_its_radius_when_the_last_draft_is_cut_short():
     policy.update(seen(1, 1, drafted=1, draft_length=1))
     assert policy.index(0.0, 3) == before
     assert policy.last_reward == 1.0
+
+
+def test_discounted_index_against_the_formula():
+    def index(t, r, ages):
+        weights, rounds = 0.9**ages, (1 - 0.9 ** (t - 1)) / (1 - 0.9)
+        return (weights @ r + 0.3 * math.sqrt(2 * math.log(rounds + 1) * weights.sum())) / weights.sum()
+
+    check_index("d-ucb:beta=0.3,gamma=0.9", index)
+
+
+def test_windowed_index_against_the_formula():
+    def index(t, r, ages):
+        r = r[ages < 10]
+        return r.mean() + 0.3 * math.sqrt(2 * math.log(t) / len(r)) if len(r) else math.inf
+
+    check_index("sw-ucb:beta=0.3,window=10", index)
+
+
+@pytest.mark.parametrize("spec", ["d-ucb:beta=0.2", "sw-ucb:beta=0.2"])
+def test_a_change_of_the_best_drafter_is_noticed_where_ucb_sleeps(spec):
+    """Arm 0 is best for 150 rounds, then it turns bad and arm 1 good: who has switched 60 rounds later?"""
+    shares = {}
+    for name in (spec, "ucb:beta=0.2"):
+        policy = make_policy(name, 2)
+        play(policy, [1.0, 0.5], 150)
+        shares[name] = play(policy, [0.5, 0.75], 60).count(1)
+    assert shares[spec] > 30 > shares["ucb:beta=0.2"]
+
+
+@pytest.mark.parametrize("beta", [0.01, 0.3, 2.0])
+def test_no_discount_is_exactly_ucb(beta):
+    """The same arms for the same rewards, near-ties among them."""
+    rng = np.random.default_rng(1)
+    policies = [make_policy(f"d-ucb:gamma=1,beta={beta}", 4), make_policy(f"ucb:beta={beta}", 4)]
+    for _ in range(500):
+        first, second = (policy.select() for policy in policies)
+        assert first == second
+        reward = float(rng.integers(0, 3)) / 4 + 0.01 * first
+        for policy in policies:
+            policy.update(seen(first, 1, reward))
+
+
+@pytest.mark.parametrize("left", [1e-13, 0.0])
+def test_a_faded_drafter_is_due_again(left):
+    policy = make_policy("d-ucb:gamma=0.1", 2)
+    assert 0 in play(policy, [0.25, 1.0], 40)[5:]
+    policy.counts[0] = left  # what 0.1 ** 13 and 0.1 ** 400 come to
+    assert policy.select() == 0
+
+
+def play_lengths(policy, gamma, step, rounds, longest=6, seed=0):
+    """Lengths played where each token is accepted with probability ``gamma`` and costs ``step`` target forwards."""
+    rng = np.random.default_rng(seed)
+    policy.begin(Context(draft_length=longest))
+    lengths = []
+    for _ in range(rounds):
+        arm = policy.select()
+        length = policy.draft_length(longest) if arm != NO_DRAFTER else 0
+        accepted = int((np.cumprod(rng.random(length) < gamma)).sum())
+        policy.update(Feedback(arm, length, accepted, accepted + 1, length, seconds=1.0 + step * length))
+        lengths.append(length)
+    return lengths
+
+
+def test_every_length_is_tried_once_the_longest_first():
+    assert play_lengths(make_policy("ucb-length", 2), 0.5, 0.1, 7) == [6, 5, 4, 3, 2, 1, 0]
+
+
+@pytest.mark.parametrize(("gamma", "step", "best"), [(0.95, 0.02, {5, 6}), (0.1, 0.3, {0}), (0.6, 0.15, {1, 2, 3})])
+def test_the_fastest_length_wins(gamma, step, best):
+    lengths = play_lengths(make_policy("ucb-length", 2), gamma, step, 1500)
+    assert np.mean([length in best for length in lengths[-500:]]) > 0.8
+
+
+@pytest.mark.parametrize("clock", [1.0, 100.0])
+def test_index_by_hand(clock):
+    """Rates 3/2, 2/4 and 1/4 relative to the largest, whatever the clock's unit, and ``sqrt(2 ln t / n)``, t = 4."""
+    policy = make_policy("ucb-length:beta=0.5", 2)
+    policy.begin(Context(draft_length=2))
+    for length, seconds in ((2, 2.0), (1, 4.0), (0, 4.0)):
+        assert policy.select() == (0 if length else NO_DRAFTER)
+        policy.update(Feedback(0, length, length, length + 1, length, seconds=clock * seconds))
+    assert policy.counts == [1, 1, 1] and policy.totals == pytest.approx([0.25 / clock, 0.5 / clock, 1.5 / clock])
+    assert policy.index(0.75 / clock, 2) == pytest.approx(0.5 + 0.5 * math.sqrt(math.log(4)))
+
+
+def test_rounds_that_nobody_timed_are_of_one_second_and_a_cut_draft_tells_of_its_own_length():
+    policy = make_policy("ucb-length", 2)
+    policy.begin(Context(draft_length=4))
+    policy.update(Feedback(0, 2, 2, 3, 2))
+    assert policy.totals == [0, 0, 3, 0, 0] and policy.last_reward == 1.0
+    assert policy.select() == 0 and policy.draft_length(3) == 3 and policy.draft_length(9) == 4
+    assert policy.uses_costs and list(policy.candidates()) == [0]
+
+
+def test_one_named_drafter():
+    policy = make_policy("ucb-length:drafter=code", ["math", "code"])
+    assert policy.select() == 1 and list(policy.candidates()) == [1]
+    with pytest.raises(PolicyError, match="no drafter 'poems'; choose one of: math, code"):
+        make_policy("ucb-length:drafter=poems", ["math", "code"])
