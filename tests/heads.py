@@ -161,12 +161,10 @@ def teach(folder: Path, target: PreTrainedModel) -> None:
     head = EagleHead(shape, tensors, target)
     states, wanted = [], []
     for ids in answers(target):
-        with torch.no_grad():
-            output = target(input_ids=torch.tensor([ids]), output_hidden_states=True)
-        features = torch.cat([output.hidden_states[layer][0] for layer in shape.layers], dim=-1)
+        features = tiny.states_of(target, ids, shape.layers)
         state = head.step(torch.tensor(ids[1:]), head.fuse(features[:-1]), 0).hidden
         states.append(state if shape.norm_output else head.norm(state, head.weights.final_norm))
-        wanted.append(output.logits[0, 1:].argmax(dim=-1))
+        wanted.append(tiny.logits_of(target, ids)[1:].argmax(dim=-1))
     x = torch.cat(states)
     y = (torch.cat(wanted)[:, None] == torch.tensor(DRAFT_IDS)).float()
     fitted = torch.linalg.solve(x.T @ x + 0.1 * torch.eye(x.shape[1]), x.T @ y)

@@ -82,8 +82,3 @@ def plain_logits(tensors, target, hidden, head):
             x, layer = x + y / (1.0 + torch.exp(-y)), layer + 1
         rows.append(tensors[f"{head}.{layer}.weight"] @ x)
     return torch.stack(rows).detach()
-
-
-def last_states(model, ids):
-    with torch.inference_mode():
-        return model(torch.tensor([list(ids)]), output_hidden_states=True).hidden_states[-1][0]

@@ -209,6 +209,15 @@ def logits_of(model: PreTrainedModel, ids: Sequence[int]) -> torch.Tensor:
     return model(input_ids=torch.tensor([list(ids)], device=model.device), use_cache=False).logits[0]
 
 
+@torch.no_grad()
+def states_of(model: PreTrainedModel, ids: Sequence[int] | torch.Tensor, layers: Sequence[int]) -> torch.Tensor:
+    """States that enter some layers side by side, ``(*ids.shape, len(layers) * hidden)``, without any cache; the last
+    layer and one are named by their numbers. ``ids``: a text, or several of one length."""
+    ids = torch.as_tensor(ids, device=model.device)
+    states = model(input_ids=ids.view(-1, ids.shape[-1]), output_hidden_states=True, use_cache=False).hidden_states
+    return torch.cat([states[layer] for layer in layers], dim=-1).view(*ids.shape, -1)
+
+
 def greedy(model: PreTrainedModel, ids: Sequence[int], tokens: int) -> list[int]:
     """``tokens`` greedy tokens after ``ids`` by transformers' own ``generate``, stop tokens ignored."""
     return greedy_batch(model, [ids], tokens)[0]

@@ -111,8 +111,7 @@ def test_it_drafts_what_the_published_network_says(target, folder, settings, cau
     tensors, config = load_file(folder / "model.safetensors"), network.config
     assert drafter.layers == (1, 3)  # named by what leaves them
     for ids in tiny.prompts(3, shortest=4, longest=12, vocab=300):
-        hidden = target(torch.tensor([ids[:-1]]), output_hidden_states=True).hidden_states
-        states = torch.cat([hidden[layer][0] for layer in drafter.layers], -1)
+        states = tiny.states_of(target, ids[:-1], drafter.layers)
         block = torch.tensor([ids[-1]] + [config.mask_token_id] * (config.block_size - 1))
         output = by_the_definition(tensors, config, target.get_input_embeddings()(block), states, causal)
         assert drafter.block(ids, 4) == target.lm_head(output)[1:].argmax(-1).tolist()

@@ -13,7 +13,6 @@ from drafters.errors import PoolError
 from drafters.kinds.eagle import EagleDrafter
 from drafters.kinds.eagle_student import EagleStudent
 from drafters.kinds.suffix import SuffixDrafter
-from drafters.learning import learner as learning
 from drafters.learning.heads import HeadCourse
 from drafters.learning.learner import Learner, Schedule
 from drafters.memory import estimate
@@ -25,9 +24,7 @@ from multidraft.replay.regret import acceptance_table
 from multidraft.replay.walk import replay
 from tests import heads, tiny
 from tests.distributions import ALPHA, exact_outputs, p_value
-
-PARAMS = SamplingParams(16, draft_length=4)
-PROMPTS = tiny.texts(40, 7, 4, 4)
+from tests.drafters.kinds.test_student import PARAMS, PROMPTS, answered, little  # noqa: F401
 
 
 def pool_in(folder, layout="eagle3", **known):
@@ -39,19 +36,9 @@ def pool_in(folder, layout="eagle3", **known):
     return tiny.load(tiny.change_card(card, drafters=drafters), **known)
 
 
-@pytest.fixture(autouse=True)
-def little(monkeypatch):
-    monkeypatch.setattr(learning, "BATCH", 128)
-    monkeypatch.setattr(learning, "MEASURED", 16)
-
-
 def school(pool):
     """Answer these and learn from them, until there is a version that guesses more."""
-    learner = pool.drafters[0].learner
-    learner.clock = iter(float(10 * n) for n in range(10**6)).__next__
-    learner._asked_at, learner.schedule = 0.0, Schedule(0.5, 8192, 40, 1e-2, 512)
-    for prompt in PROMPTS:
-        generate(pool, prompt, "fixed:student", PARAMS)
+    learner = answered(pool, Schedule(0.5, 8192, 40, 1e-2, 512))
     held = list(learner.held)
     first = learner.current
     before = sum(learner.course.agreed(first.model, lesson) for lesson in held)
@@ -74,10 +61,7 @@ def test_it_learns_without_a_forward_of_the_target_and_drafts_with_what_it_has_l
         patch.setattr(pool.target._features, "read", refuse)
         first = school(pool)
     kept = next(iter(student.learner.memory))
-    ids = torch.tensor([[*kept.prompt, *kept.answer]])
-    with torch.no_grad():
-        states = pool.target.model(input_ids=ids, output_hidden_states=True).hidden_states
-    expected = torch.cat([states[layer][0, :-1] for layer in student.layers], dim=-1)
+    expected = tiny.states_of(pool.target.model, [*kept.prompt, *kept.answer], student.layers)[:-1]
     torch.testing.assert_close(kept.states.float(), expected, rtol=2e-2, atol=2e-2)
     for each in (pool, twin):
         accepted, versions = 0, set()
@@ -117,11 +101,9 @@ def course(tmp_path_factory):
 
 
 def lesson_of(target, layers, prompt, answer):
-    with torch.no_grad():
-        out = target(input_ids=torch.tensor([[*prompt, *answer]]), output_hidden_states=True)
-    states = torch.cat([out.hidden_states[layer][0, :-1] for layer in layers], dim=-1)
-    top = out.logits[0, len(prompt) - 1 : -1].softmax(-1).topk(8)
-    return Lesson(prompt, answer, top.indices, top.values, states)
+    text = [*prompt, *answer]
+    top = tiny.logits_of(target, text)[len(prompt) - 1 : -1].softmax(-1).topk(8)
+    return Lesson(prompt, answer, top.indices, top.values, tiny.states_of(target, text, layers)[:-1])
 
 
 def test_the_head_that_learns_begins_as_the_one_that_was_read(course):

@@ -24,7 +24,6 @@ from tests.engine_cases import check_greedy, paths_of
 from tests.medusa import (
     HEADS,
     bpd_tensors,
-    last_states,
     load_heads,
     medusa_tensors,
     plain_logits,
@@ -83,7 +82,7 @@ class Plain:
         self.log_probabilities = functools.cache(self.log_probabilities)
 
     def log_probabilities(self, known, head):
-        logits = plain_logits(self.tensors, self.model, last_states(self.model, known)[-1:], head)[0]
+        logits = plain_logits(self.tensors, self.model, tiny.states_of(self.model, known, [-1])[-1:], head)[0]
         return torch.log_softmax(logits.double(), dim=-1).tolist()
 
     def shares(self, context, depth, path):

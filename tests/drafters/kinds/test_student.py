@@ -4,6 +4,7 @@ import pytest
 
 from drafters.errors import PoolError
 from drafters.learning import learner as learning
+from drafters.learning.learner import Schedule
 from drafters.pool import load_pool
 from drafters.sampling import SamplingParams
 from multidraft.bench.measure import Measurement, Request
@@ -29,14 +30,20 @@ def card(tmp_path):
     return tiny.write_pool(tmp_path, drafters=[STUDENT, {"name": "again", "kind": "suffix"}])
 
 
+def answered(pool, schedule):
+    """The learner of the pool's student, which has answered these prompts and may train at each tick of its clock."""
+    learner = pool.drafters[0].learner
+    learner.clock = iter(float(10 * n) for n in range(10**6)).__next__
+    learner._asked_at, learner.schedule = 0.0, schedule
+    for prompt in PROMPTS:
+        generate(pool, prompt, "fixed:student", PARAMS)
+    return learner
+
+
 def school(pool):
     """Answer these and learn from them, until there is a new version."""
     pool.stop_ids = frozenset()
-    learner = pool.drafters[0].learner
-    learner.clock = iter(float(10 * n) for n in range(10**6)).__next__
-    learner._asked_at, learner.schedule = 0.0, learning.Schedule(0.5, 8192, 20, 5e-3, 256)
-    for prompt in PROMPTS:
-        generate(pool, prompt, "fixed:student", PARAMS)
+    learner = answered(pool, Schedule(0.5, 8192, 20, 5e-3, 256))
     for _ in range(200):
         pool.study()
         if learner.current.version.number:

@@ -124,12 +124,6 @@ def loaded(tmp_path, layout, target):
     return EagleHead(shape, tensors, target), json.loads((folder / "config.json").read_text()), raw
 
 
-def features_of(target, layers):
-    with torch.no_grad():
-        states = target(input_ids=torch.tensor([TOKENS]), output_hidden_states=True).hidden_states
-    return torch.cat([states[layer][0] for layer in layers], dim=-1)
-
-
 def close(found, expected):
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
@@ -138,7 +132,7 @@ def test_step_by_step_and_over_a_tree(tmp_path, layout, target):
     """Real pairs in two parts, then a tree of two levels in two steps with masks, each node against its own path."""
     head, config, raw = loaded(tmp_path, layout, target)
     assert head.shape.layers == ((2,) if layout == "eagle1" else (0, 1, 1))
-    features = features_of(target, head.shape.layers)
+    features = tiny.states_of(target, TOKENS, head.shape.layers)
     pairs = list(zip(features[:-1], TOKENS[1:], strict=True))
     ids = torch.tensor(TOKENS[1:])
     first = head.step(ids[:4], head.fuse(features[:4]), 0)
@@ -165,7 +159,7 @@ def test_step_by_step_and_over_a_tree(tmp_path, layout, target):
 
 def test_forgotten_pairs_leave_no_trace(tmp_path, layout, target):
     head, config, raw = loaded(tmp_path, layout, target)
-    features = features_of(target, head.shape.layers)
+    features = tiny.states_of(target, TOKENS, head.shape.layers)
     head.step(torch.tensor([1, 1, 1, 1, 1, 1, 1]), head.fuse(features[:7]), 0)
     made = head.step(torch.tensor(TOKENS[1:]), head.fuse(features[:7]), 0, last=1)
     close(made.logits[0], plain(config, raw, target, list(zip(features[:-1], TOKENS[1:], strict=True))))
@@ -175,7 +169,7 @@ def test_forgotten_pairs_leave_no_trace(tmp_path, layout, target):
 def test_a_draft_is_that_of_single_steps(tmp_path, layout, target, runtime, log_confidence):
     head, config, raw = loaded(tmp_path, layout, target)
     assert (head.onnx is None) == (runtime == "torch")
-    features = features_of(target, head.shape.layers)
+    features = tiny.states_of(target, TOKENS, head.shape.layers)
     made = head.step(torch.tensor(TOKENS[1:]), head.fuse(features[:7]), 0, last=1)
     tokens, logits = head.draft(Made(made.hidden[-1:], made.logits), 7, 6, log_confidence, with_logits=True)
     assert len(tokens) == len(logits)
@@ -195,7 +189,7 @@ def test_a_draft_is_that_of_single_steps(tmp_path, layout, target, runtime, log_
 def test_twins_share_weights_and_have_caches_of_their_own(tmp_path, layout, target):
     head, config, raw = loaded(tmp_path, layout, target)
     twin = head.twin(Target(target))
-    features = features_of(target, head.shape.layers)
+    features = tiny.states_of(target, TOKENS, head.shape.layers)
     ids, pairs = torch.tensor(TOKENS[1:]), list(zip(features[:-1], TOKENS[1:], strict=True))
     head.step(ids[:4], head.fuse(features[:4]), 0)
     twin.step(ids.flip(0), head.fuse(features[:7]).flip(0), 0)

@@ -20,8 +20,7 @@ def test_states_of_a_new_target_are_those_of_one_forward(prompt, runtime):
         target.score(draft)
         target.accept(path, own)
         context += [*(draft.tokens[node] for node in path), own]
-        states = model(torch.tensor([context]), output_hidden_states=True).hidden_states
-        expected = torch.cat([states[0][0], states[2][0]], dim=-1)[:-1]
+        expected = tiny.states_of(model, context, [0, 2])[:-1]
         torch.testing.assert_close(target.features(context, [0, 2]), expected, rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(target.features(context, [2]), expected[:, 24:], rtol=1e-4, atol=1e-4)
 
@@ -36,6 +35,5 @@ def test_the_memory_of_one_text_serves_the_next_in_and_out_of_inference_mode(run
     target.prefill([4, 6])
     target.score(Draft.chain([9]))
     target.accept([0], 1)
-    with torch.no_grad():
-        expected = model(torch.tensor([[4, 6, 9]]), output_hidden_states=True).hidden_states[2][0]
+    expected = tiny.states_of(model, [4, 6, 9], [2])
     torch.testing.assert_close(target.features([4, 6, 9, 1], [2]), expected, rtol=1e-4, atol=1e-4)

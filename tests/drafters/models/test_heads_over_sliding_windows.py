@@ -62,9 +62,7 @@ def test_captured_states_are_those_of_one_forward(pool, policy, monkeypatch):
     monkeypatch.setattr(pool.target, "accept", lambda path, own: (moved.append(tuple(path)), accept(path, own)))
     for prompt in PROMPTS:
         context = [*prompt, *generate(pool, prompt, policy, GREEDY).token_ids]
-        with torch.inference_mode():
-            states = pool.target.model(torch.tensor([context]), output_hidden_states=True).hidden_states
-        expected = torch.cat([states[layer][0] for layer in LAYERS], dim=-1)[:-1]
+        expected = tiny.states_of(pool.target.model, context, LAYERS)[:-1]
         torch.testing.assert_close(pool.target.features(context, LAYERS), expected, rtol=1e-3, atol=1e-3)
     assert any(path != tuple(range(len(path))) for path in moved)
 

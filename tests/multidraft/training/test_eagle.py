@@ -19,12 +19,6 @@ def target():
     return tiny.llama(1, layers=6)
 
 
-def states_of(target, layers, ids):
-    with torch.no_grad():
-        states = target(input_ids=ids, output_hidden_states=True).hidden_states
-    return torch.cat([states[layer] for layer in layers], dim=-1)
-
-
 def test_each_step_is_the_one_it_will_make_when_it_drafts(target, tmp_path):
     """Against the head as it is loaded to draft, fed the same tokens one by one from each place of a text."""
     torch.manual_seed(3)
@@ -40,7 +34,7 @@ def test_each_step_is_the_one_it_will_make_when_it_drafts(target, tmp_path):
     assert torch.equal(drafting.to_target, IDS)
 
     texts = torch.tensor(tiny.prompts(2, seed=8, shortest=14, longest=14))
-    features = states_of(target, head.layers, texts)[:, :-1]
+    features = tiny.states_of(target, texts, head.layers)[:, :-1]
     embedded = functional.embedding(texts[:, 1:], target.get_input_embeddings().weight)
     wanted = torch.zeros(2, 13, dtype=torch.bool)
     wanted[0, 7:] = wanted[1, 9:12] = True
@@ -62,7 +56,7 @@ def test_what_stands_before_the_answers_changes_nothing_but_the_cost(target):
     torch.manual_seed(4)
     head = TrainableHead(target, IDS)
     texts = torch.tensor(tiny.prompts(1, seed=9, shortest=12, longest=12))
-    features = states_of(target, head.layers, texts)[:, :-1]
+    features = tiny.states_of(target, texts, head.layers)[:, :-1]
     embedded = functional.embedding(texts[:, 1:], target.get_input_embeddings().weight)
     some, all_pairs = torch.zeros(1, 11, dtype=torch.bool), torch.ones(1, 11, dtype=torch.bool)
     some[0, 8:] = True

@@ -68,7 +68,7 @@ def test_the_loss_is_that_of_each_head_at_each_position(model, answers):
     chosen, losses = answers[:5], {0: [], 1: [], 2: []}
     for answer in chosen:
         ids, first = answer.ids, answer.prompt_length
-        states = model(torch.tensor([ids]), output_hidden_states=True).hidden_states[-1][0].detach()
+        states = tiny.states_of(model, ids, [-1])
         told = torch.softmax(tiny.logits_of(model, ids), dim=-1)
         for s in range(first, len(ids)):
             for head in range(3):
@@ -79,9 +79,8 @@ def test_the_loss_is_that_of_each_head_at_each_position(model, answers):
 
     def loss_of(answers):
         batch = read(model, collate(answers, 0), [model.config.num_hidden_layers])
-        with torch.no_grad():  # in float32, unlike the features of a device that computes in half precision
-            states = model(batch.ids, output_hidden_states=True).hidden_states[-1]
-            goal = model.lm_head(states[:, 1:][batch.wanted]).softmax(dim=-1)
+        states = tiny.states_of(model, batch.ids, [-1])  # in float32, as features need not be
+        goal = model.lm_head(states[:, 1:][batch.wanted]).softmax(dim=-1).detach()
         return heads_loss(lambda hidden, head: hidden @ weights[head].T, states[:, :-1], batch.wanted, goal, 3)
 
     torch.testing.assert_close(loss_of(chosen), expected)

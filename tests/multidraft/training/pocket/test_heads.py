@@ -12,7 +12,6 @@ from multidraft.training.answers import Answer
 from multidraft.training.loop import Budget
 from multidraft.training.pocket import models
 from tests import tiny
-from tests.multidraft.training.test_eagle import states_of
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +46,7 @@ def test_a_head_is_trained_resumed_and_read(target, tmp_path, monkeypatch):
         with torch.no_grad():
             goal = target(input_ids=ids).logits[0, 1:][wanted[0]][:, head.ids].softmax(-1)
             embedded = functional.embedding(ids[:, 1:], target.get_input_embeddings().weight)
-            features = states_of(target, head.layers, ids)[:, :-1]
+            features = tiny.states_of(target, ids, head.layers)[:, :-1]
             return float(functional.cross_entropy(next(iter(head(features, embedded, wanted, 1))), goal))
 
     first = run(256)
