@@ -94,6 +94,21 @@ class Acceptances(NamedTuple):
     nodes: np.ndarray
 
 
+def hits_by_depth(accepted: np.ndarray, length: int) -> np.ndarray:
+    """γ at temperature 0 by depth, float64 ``(positions, K, N)``: ``[t, k, i]`` is 1 where drafter ``i``'s draft begun
+    at ``t - k`` has more than ``k`` tokens accepted, else 0.
+
+    Args:
+        accepted: accepted leading tokens of the draft begun at each position, int ``(N, positions)``.
+        length: K.
+    """
+    drafters, positions = accepted.shape
+    hits = np.zeros((positions, length, drafters))
+    for depth in range(min(length, positions)):
+        hits[depth:, depth] = (accepted[:, : positions - depth] > depth).T
+    return hits
+
+
 class Drafter(ABC):
     """Proposes the tokens that may follow a context.
 

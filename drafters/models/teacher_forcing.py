@@ -9,8 +9,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from drafters.acceptance import accepted_prefixes, hits_by_depth
-from drafters.base import Acceptances, Evidence, common_prefix
+from drafters.base import Acceptances, Evidence, common_prefix, hits_by_depth
 from drafters.models.window import Window
 from drafters.sampling import SamplingParams, certainties, probabilities
 
@@ -26,6 +25,29 @@ def gamma_of(logits: torch.Tensor, evidence: Evidence) -> np.ndarray:
         return (logits.argmax(dim=-1) == emitted).T.cpu().numpy().astype(np.float64)
     q = probabilities(logits, evidence.params)
     return torch.minimum(evidence.p, q).sum(dim=-1).T.clamp(0.0, 1.0).double().cpu().numpy()
+
+
+def accepted_prefixes(
+    hits: np.ndarray, log_probabilities: np.ndarray, log_confidences: np.ndarray, length: int
+) -> np.ndarray:
+    """How many tokens of the draft begun at each position are accepted, int64 ``(N, positions)``, where it ends with
+    the token at which the sum of its log-probabilities falls below the drafter's confidence.
+
+    Args:
+        hits: whether the drafter's choice at each position is the text's token, bool ``(N, positions)``.
+        log_probabilities: of these choices where they are hits, ``(N, positions)``.
+        log_confidences: ``(N,)``.
+        length: longest draft.
+    """
+    positions = hits.shape[1]
+    accepted = np.zeros(hits.shape, dtype=np.int64)
+    alive, sums = np.ones(hits.shape, dtype=bool), np.zeros(hits.shape)
+    for depth in range(min(length, positions)):
+        begun = positions - depth
+        alive = alive[:, :begun] & (sums[:, :begun] >= log_confidences[:, None]) & hits[:, depth:]
+        accepted[:, :begun] += alive
+        sums = sums[:, :begun] + log_probabilities[:, depth:]
+    return accepted
 
 
 class Judged:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drafters.acceptance import hits_by_depth
-from drafters.base import Acceptances
+from drafters.base import Acceptances, hits_by_depth
 from drafters.costs import Costs, Unread
 from drafters.errors import PolicyError
 from drafters.traffic import Prior

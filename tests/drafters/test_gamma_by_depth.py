@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from drafters.acceptance import accepted_prefixes, hits_by_depth
-from drafters.base import Evidence
+from drafters.base import Evidence, hits_by_depth
 from drafters.draft import Draft
+from drafters.models.teacher_forcing import accepted_prefixes
 from drafters.pool import load_pool
 from drafters.sampling import SamplingParams
 from drafters.tree import gamma_of_drafts

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from drafters.acceptance import hits_by_depth
-from drafters.base import Acceptances
+from drafters.base import Acceptances, hits_by_depth
 from drafters.costs import Costs
 from drafters.errors import PolicyError
 from multidraft.policies import NO_DRAFTER, Policy
