@@ -14,7 +14,7 @@ from storage.connection import read_column, read_dicts
 from storage.filters import ALL, COMPARED, FINISHED, Filter
 from storage.problems import StorageError
 from storage.queries import PREVIEW, run
-from storage.ranking import PLAIN
+from storage.records import PLAIN
 from storage.rows import converted
 from storage.run import Run
 

@@ -20,9 +20,7 @@ from storage.figures import (
     ratio_of_totals,
 )
 from storage.filters import ALL, FINISHED, Filter
-
-PLAIN = "autoregressive"
-"""The policy that drafts nothing."""
+from storage.records import PLAIN
 
 
 def policy_summary(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:

@@ -15,6 +15,9 @@ from drafters.traffic import Prior
 from storage.clock import uncertainty
 from storage.figures import divided
 
+PLAIN = "autoregressive"
+"""The policy that drafts nothing."""
+
 PHASES = ("draft", "verify", "policy", "evaluate")
 """The parts of a round that are timed: ``Round.draft_seconds`` and so on."""
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import Any, TypedDict
 
 from storage.figures import divided
-from storage.ranking import PLAIN
-from storage.records import Round
+from storage.records import PLAIN, Round
 from storage.run import Run
 
 

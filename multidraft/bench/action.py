@@ -13,9 +13,10 @@ from multidraft.bench.suites import suite_names
 from multidraft.bench.table import count, percent
 from multidraft.policies import parse_spec
 from multidraft.policies.static import Fixed
-from multidraft.replay.advice import FAR_OFF, PLAIN, Advice
+from multidraft.replay.advice import FAR_OFF, Advice
 from multidraft.replay.options import Option
 from storage.figures import FEWEST_TO_TELL
+from storage.records import PLAIN
 
 MOST_PROMPTS = 1000
 """Where it would take more prompts than this to tell two policies apart, either will do."""

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from multidraft.policies import parse_spec
-from multidraft.policies.static import Autoregressive
+from multidraft.policies.specs import is_plain
 from storage.records import FINISHED, Generation
 from storage.run import Baseline, Run
-
-BASELINE = Autoregressive.name
-"""The policy that never drafts."""
 
 
 def settle_baseline(runs: Sequence[Run]) -> None:
@@ -19,7 +15,7 @@ def settle_baseline(runs: Sequence[Run]) -> None:
 
     A greedy output that differs from it without a near-tie, such as one that ends too early, is not lossless.
     """
-    plain = (run for run in runs if parse_spec(run.generation.policy)[0] == BASELINE)
+    plain = (run for run in runs if is_plain(run.generation.policy))
     answer = next((run for run in plain if finished(run.generation)), None)
     if answer is None:
         return

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from drafters.errors import ContextWindowError, TextMemoryError, UserError
 from drafters.sampling import SamplingParams
-from multidraft.bench.baseline import BASELINE
 from multidraft.bench.measure import Measurement
 from multidraft.bench.runner import Entry, SuiteRun, rotated, seed_of
 from multidraft.bench.suites import SuiteItem
@@ -19,7 +18,7 @@ from multidraft.bench.summary import grouped
 from multidraft.bench.table import markdown
 from multidraft.engine.batch import Batch, Text, text_of
 from multidraft.engine.decoding import Decoding
-from storage.records import FINISHED, Generation
+from storage.records import FINISHED, PLAIN, Generation
 from storage.run import Origin
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ def measure_batches(
     fitting = [item for item in items if _fits(pool, item, params)]
     if not fitting:
         raise UserError("no prompt of the suite fits the pool's context window")
-    specs = list(dict.fromkeys([BASELINE, *specs]))
+    specs = list(dict.fromkeys([PLAIN, *specs]))
     for spec in specs:
         _decode(None, pool, fitting[:1], spec, _short(params), seed)
     # One each: a batch learns from what its texts do whether drafts pay.
@@ -106,7 +105,7 @@ def measure_batches(
 
 def _fits(pool: Pool, item: SuiteItem, params: SamplingParams) -> bool:
     try:
-        Decoding(pool, item.prompt, BASELINE, params)
+        Decoding(pool, item.prompt, PLAIN, params)
     except (ContextWindowError, TextMemoryError):
         return False
     return True
@@ -273,7 +272,7 @@ def summary_of_batches(runs: Sequence[BatchFigures]) -> list[dict[str, Any]]:
     """For the report: the figures of each policy and size, and how many times the throughput of autoregressive decoding
     they are, alone and in a batch of that size; ``None`` where that was not measured."""
     all_runs = totals(runs)
-    plain = {run.size: run.tokens_per_second for run in all_runs if run.policy == BASELINE}
+    plain = {run.size: run.tokens_per_second for run in all_runs if run.policy == PLAIN}
 
     def over(run: BatchFigures, size: int) -> float | None:
         return run.tokens_per_second / plain[size] if size in plain else None

@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from drafters.errors import UserError
-from multidraft.bench.baseline import BASELINE
 from multidraft.bench.summary import Row, grouped, mean, speedups
 from multidraft.bench.table import count
 from multidraft.replay.options import Option
 from storage.figures import FEWEST_TO_TELL, FEWEST_TOKENS, Ratio, Totals, ratio_of_ratios, ratio_of_totals, too_noisy
+from storage.records import PLAIN
 
 NAMES = {
     "version": "version",
@@ -142,7 +142,7 @@ class Comparison:
         if not common:
             raise UserError("the two results have no prompt in common; run the same suite in both")
         a, b = ([row for row in rows if row.prompt in common] for rows in timed)
-        in_a, in_b = (grouped([row for row in rows if row.policy != BASELINE], "policy") for rows in (a, b))
+        in_a, in_b = (grouped([row for row in rows if row.policy != PLAIN], "policy") for rows in (a, b))
         specs = [(spec, spec) for spec in in_a if spec in in_b]
         if not specs and in_a and in_b:
             specs = [(_fastest(in_a), _fastest(in_b))]

@@ -20,6 +20,7 @@ from multidraft.bench.suites import SuiteItem
 from multidraft.bench.table import markdown
 from multidraft.engine.decoding import generate
 from multidraft.replay.regret import acceptance_table, fixed_rounds
+from storage.records import PLAIN
 
 T = TypeVar("T")
 PROBE_CONTEXT = 200
@@ -91,7 +92,7 @@ def compare_plain_decoding(pool: Pool, prompt: str) -> dict[str, float]:
     plain = partial(pool.target.model.generate, ids, attention_mask=torch.ones_like(ids), do_sample=False)
     ours, theirs = [], []
     for _ in range(PLAIN_REPEATS + 1):
-        out = generate(pool, prompt, "autoregressive", params)
+        out = generate(pool, prompt, PLAIN, params)
         ours.append(len(out.token_ids) / (out.prefill_seconds + out.seconds))
         action = partial(plain, max_new_tokens=len(out.token_ids), pad_token_id=pad)
         seconds, output = _seconds(pool, action)

@@ -29,15 +29,16 @@ from drafters.hardware import describe
 from drafters.sampling import SamplingParams
 from drafters.traffic import suitability
 from multidraft._version import version
-from multidraft.bench.baseline import BASELINE, finished, settle_baseline
+from multidraft.bench.baseline import finished, settle_baseline
 from multidraft.engine.again import Again
 from multidraft.engine.decoding import Decoding
 from multidraft.engine.lossless import Difference, greedy_differences
 from multidraft.engine.output import Output
 from multidraft.policies import parse_spec
 from multidraft.policies.delayed import expected_accept_lengths
+from multidraft.policies.specs import is_plain
 from multidraft.replay.regret import expected_regret_of, gamma_table, regret_of
-from storage.records import Generation, Turn
+from storage.records import PLAIN, Generation, Turn
 from storage.run import Baseline, Conditions, Origin, Run, Scores
 
 if TYPE_CHECKING:
@@ -174,7 +175,7 @@ class Measurement:
 
     @property
     def _plain(self) -> bool:
-        return parse_spec(self.generation.policy)[0] == BASELINE
+        return is_plain(self.generation.policy)
 
     @property
     def unscored(self) -> bool:
@@ -272,7 +273,7 @@ class Measurement:
             return self.run.baseline
         self.phase = "measuring"
         length = len(self.generation.token_ids)
-        self._timed = plain = self._decoding(BASELINE, replace(self.request.params, max_new_tokens=length), False)
+        self._timed = plain = self._decoding(PLAIN, replace(self.request.params, max_new_tokens=length), False)
         if self.cancelled:  # before there was anything to cancel
             return None
         found = plain.generation

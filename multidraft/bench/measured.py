@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from drafters.errors import UserError
-from multidraft.bench.baseline import BASELINE
 from multidraft.bench.summary import Row, compared, grouped, mean, prompts_of
 from multidraft.replay.advice import Advice, Live, usable
 from multidraft.replay.options import Option
@@ -18,6 +17,7 @@ from storage.aggregates import SETTINGS
 from storage.figures import FEWEST_TOKENS, at_different_times, at_one_speed, too_noisy
 from storage.filters import Filter
 from storage.ranking import shared_prompts
+from storage.records import PLAIN
 from storage.rows import prompt_of
 from storage.run import Run
 
@@ -28,7 +28,7 @@ def of_rows(rows: Sequence[Row], draft_length: int) -> Advice:
     Raises:
         UserError: no policy beside autoregressive decoding was measured, or they have no prompt in common.
     """
-    timed = [row for row in rows if row.finished and row.speedup is not None and row.policy != BASELINE]
+    timed = [row for row in rows if row.finished and row.speedup is not None and row.policy != PLAIN]
     policies = list(dict.fromkeys(row.policy for row in timed))
     if not policies:
         raise UserError("no policy with drafters has a speed-up here, so there is nothing to compare")
@@ -50,7 +50,7 @@ def of_rows(rows: Sequence[Row], draft_length: int) -> Advice:
         off = [row.speedup_uncertainty for row in by_policy[spec] if row.speedup_uncertainty]
         return replace(Option.of(spec, draft_length, runs), uncertainty=max(off, default=None))
 
-    short = {row.prompt for row in rows if row.finished and row.tokens < FEWEST_TOKENS and row.policy != BASELINE}
+    short = {row.prompt for row in rows if row.finished and row.tokens < FEWEST_TOKENS and row.policy != PLAIN}
     again = prompts_of([row for row in chosen if row.repeated])
     known = {
         "short": len(short - set(counts)),
@@ -60,7 +60,7 @@ def of_rows(rows: Sequence[Row], draft_length: int) -> Advice:
         "looping": len({row.prompt for row in chosen if loops(row.output)}),
         "noisy": (sum(too_noisy(row.speedup_uncertainty) for row in chosen), len(chosen)),
     }
-    return Advice.of(Option.of(BASELINE, 0, plain), [option(spec) for spec in policies], **known)
+    return Advice.of(Option.of(PLAIN, 0, plain), [option(spec) for spec in policies], **known)
 
 
 def _seconds(taken: Mapping[str, Mapping[int, Sequence[Row]]], part: str) -> dict[str, dict[int, tuple[float, float]]]:

@@ -10,12 +10,11 @@ from typing import Any
 
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
-from multidraft.bench.baseline import BASELINE
 from multidraft.bench.engines import Output, Peer
 from multidraft.bench.runner import Entry, rotated
 from multidraft.bench.table import markdown, shown
 from storage.figures import FEWEST_TOKENS, divided, ratio_of_totals
-from storage.records import FINISHED, Generation
+from storage.records import FINISHED, PLAIN, Generation
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class PeerRun:
     @property
     def equal(self) -> bool:
         """Whether the output is that of our autoregressive decoding."""
-        return self.output.token_ids == self.ours[BASELINE].run.generation.token_ids
+        return self.output.token_ids == self.ours[PLAIN].run.generation.token_ids
 
 
 def beside_peers(
@@ -51,7 +50,7 @@ def beside_peers(
         for entry in group:
             ours[entry.policy] = entry
             yield entry
-        plain = ours[BASELINE].run.generation
+        plain = ours[PLAIN].run.generation
         if plain.status not in FINISHED or len(plain.token_ids) < FEWEST_TOKENS:
             continue
         ids = pool.encode(item.prompt)

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 from drafters.hardware import describe
 from drafters.sampling import SamplingParams
 from multidraft._version import version
-from multidraft.bench.baseline import BASELINE
 from multidraft.bench.runner import Entry
 from multidraft.bench.suites import SuiteItem
 from multidraft.bench.summary import Row, speedups
 from storage.figures import divided, value_of_totals
-from storage.records import PHASES
+from storage.records import PHASES, PLAIN
 
 if TYPE_CHECKING:
     from drafters.pool import Pool
@@ -48,7 +47,7 @@ class Asked:
     @property
     def runs(self) -> int:
         """Runs in all, the autoregressive ones included."""
-        return len(self.items) * self.repeat * len({BASELINE, *self.policies})
+        return len(self.items) * self.repeat * len({PLAIN, *self.policies})
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -149,7 +148,7 @@ def best_drafters(report: dict[str, Any]) -> dict[str, Any] | None:
         ``tokens_per_second`` and ``speedup`` over all tasks; ``None`` where these are fewer than two.
     """
     policies: dict[str, Any] = report["policies"]
-    plain = policies.get(BASELINE)
+    plain = policies.get(PLAIN)
     if not plain or not plain["seconds"]:
         return None
     measured = {task: base for task, base in plain["by_task"].items() if base["tokens"]}

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from drafters.errors import ContextWindowError, PromptError
 from drafters.sampling import SamplingParams
-from multidraft.bench.baseline import BASELINE, settle_baseline
+from multidraft.bench.baseline import settle_baseline
 from multidraft.bench.measure import Measurement, Request, conditions_of
 from multidraft.bench.suites import SuiteItem
 from multidraft.engine.arguments import check_seed, policy_for
 from multidraft.engine.decoding import Decoding
-from multidraft.policies import canonical_spec, check_specs, parse_spec
+from multidraft.policies import canonical_spec, check_specs
+from multidraft.policies.specs import is_plain
 from storage.records import Generation
 from storage.run import Origin, Run
 
@@ -108,7 +109,7 @@ class SuiteRun:
         self.now: tuple[SuiteItem, str] | None = None
         self.measurement: Measurement | None = None
         self.known: Mapping[tuple[int, str], Run] = {}
-        self.measures_baseline = all(parse_spec(spec)[0] != BASELINE for spec in self.specs)
+        self.measures_baseline = not any(map(is_plain, self.specs))
         self._cancelled = False
 
     def cancel(self) -> None:

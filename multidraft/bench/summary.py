@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass, fields, replace
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from multidraft.bench.baseline import BASELINE
 from storage.aggregates import NO_TASK
 from storage.figures import FEWEST_TO_TELL, FEWEST_TOKENS, Ratio, divided, ratio_columns, ratio_of_totals
-from storage.records import FINISHED
+from storage.records import FINISHED, PLAIN
 from storage.rows import prompt_of
 from storage.run import Run
 
@@ -160,7 +159,7 @@ def compared(rows: Sequence[Row]) -> list[Row]:
     compared on, in verdicts and tables alike."""
     timed = [row for row in rows if row.finished and row.speedup is not None]
     ran = prompts_of(timed)
-    drafting = [prompts for policy, prompts in ran.items() if policy != BASELINE] or list(ran.values())
+    drafting = [prompts for policy, prompts in ran.items() if policy != PLAIN] or list(ran.values())
     common = set.intersection(*drafting) if drafting else set()
     return [row for row in timed if row.prompt in common]
 

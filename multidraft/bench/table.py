@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from multidraft.bench.baseline import BASELINE
 from multidraft.bench.report import best_drafters
+from multidraft.bench.runner import Entry
+from multidraft.bench.summary import Row, speedups
+from multidraft.replay.experiment import in_parts
 from storage.figures import FEWEST_TOKENS, TOO_NOISY, too_noisy
-from storage.records import FINISHED
+from storage.records import FINISHED, PLAIN
 
 NOTHING = "–"
 COLUMNS = ("overall", "whole request", "MAT", "tokens/drafting s", "tokens/s", "regret", "best arm", "lossless")
@@ -114,7 +116,7 @@ def notes(report: dict[str, Any]) -> list[str]:
             f"The best drafter of each task ({named}) of those measured alone ({ran}): "
             f"{best['tokens_per_second']:.0f} tokens/s, {best['speedup']:.2f}x."
         )
-    off = [row["speedup_uncertainty"] for row in report["rows"] if row["speedup"] and row["policy"] != BASELINE]
+    off = [row["speedup_uncertainty"] for row in report["rows"] if row["speedup"] and row["policy"] != PLAIN]
     if disturbed := busy(sum(map(too_noisy, off)), len(off), share=0):
         said.append(f"{disturbed} Those of tasks with few prompts may be off as far.")
     short = sum(row["status"] in FINISHED and row["tokens"] < FEWEST_TOKENS for row in report["rows"])
@@ -139,7 +141,33 @@ def notes(report: dict[str, Any]) -> list[str]:
                 f"{spec} is not lossless: an output ({', '.join(tasks)}) is not the target's own greedy one, and "
                 "rounding does not explain it."
             )
-    if unanswered := [failure for failure in report["failures"] if failure["policy"] == BASELINE]:
+    if unanswered := [failure for failure in report["failures"] if failure["policy"] == PLAIN]:
         first = unanswered[0]
         said.append(f"Prompts that could not be run: {len(unanswered)}, e.g. {first['id']}: {first['error']}.")
     return said
+
+
+def render_curve(entries: Sequence[Entry], specs: Sequence[str]) -> str:
+    """The learning curve of a suite that was run in order, as traffic: by policy and part of the stream the decode
+    speed-up with its 95 % interval / that of the whole request, and tokens per round. Failed runs are left out."""
+    places: dict[int, int] = {}  # of the items themselves: their ids may be the same
+    for entry in entries:
+        places.setdefault(id(entry.item), len(places))
+    parts = in_parts(len(places))
+    rows = []
+    for spec in (spec for spec in specs if spec != PLAIN):
+        runs = [entry for entry in entries if entry.policy == spec and entry.measured]
+        rows.append((spec, *(_cell([e for e in runs if places[id(e.item)] in part]) for part in parts)))
+    heads = [f"prompts {part.start + 1}–{part.stop}" for part in parts]
+    return "Learning curve: decode speed-up (95 % interval) / whole request, tokens per round\n\n" + markdown(
+        ["policy", *heads], rows
+    )
+
+
+def _cell(entries: Sequence[Entry]) -> str:
+    rows = [Row.of(entry.item.id, entry.item.task, entry.run) for entry in entries]
+    decode, request = speedups(rows)
+    if decode is None or request is None:
+        return NOTHING
+    rate = sum(row.tokens for row in rows) / sum(row.rounds for row in rows)
+    return f"{decode.text()} / {request.value:.2f}, {rate:.2f}"

@@ -16,21 +16,20 @@ from typing import Any
 import multidraft as md
 from drafters.errors import told
 from drafters.pool import Pool
-from multidraft.bench.baseline import BASELINE
 from multidraft.bench.batches import BatchFigures, measure_batches, render_batches, summary_of_batches
-from multidraft.bench.curve import render_curve
 from multidraft.bench.engines import Peer, missing_packages, peers_for
 from multidraft.bench.peers import PeerRun, beside_peers, render_peers, summary_of_peers
 from multidraft.bench.report import Asked, make_report
 from multidraft.bench.runner import Entry, SuiteRun
 from multidraft.bench.suites import load_suite, suite_names
-from multidraft.bench.table import notes, render_table, too_long
+from multidraft.bench.table import notes, render_curve, render_table, too_long
 from multidraft.bench.vllm_peer import vllm_peers
 from multidraft.commands import options as shared
 from multidraft.engine.experience import new_traffic
 from multidraft.policies import canonical_spec, with_start
 from multidraft.replay.recorded import none_replayable
 from multidraft.service.learning import learn_from
+from storage.records import PLAIN
 from storage.run import Origin
 from storage.store import Store
 
@@ -165,7 +164,7 @@ def _benchmark(options: argparse.Namespace, pool: Pool, asked: Asked, peers: Seq
         pool.traffic = new_traffic(pool)
     try:
         try:
-            policies, often = [BASELINE, *asked.policies], {"seed": asked.seed, "repeat": asked.repeat}
+            policies, often = [PLAIN, *asked.policies], {"seed": asked.seed, "repeat": asked.repeat}
             entries = SuiteRun(pool, asked.items, policies, asked.params, **often, origin=origin).all()
             for entry in beside_peers(entries, pool, peers, asked.params, beside) if peers else entries:
                 runs.append(entry)

@@ -10,6 +10,7 @@ from drafters.draft import Draft
 from drafters.hardware import clock
 from drafters.sampling import SamplingParams
 from multidraft.engine.decoding import Decoding
+from storage.records import PLAIN
 
 if TYPE_CHECKING:
     from drafters.pool import Pool
@@ -35,7 +36,7 @@ def decode_each(pool: Pool, tokens: int) -> None:
     """Decode a text without drafters, with each one, and with a policy that evaluates all of them."""
     params = SamplingParams(max_new_tokens=tokens, draft_length=pool.draft_length)
     _measure(pool, params)
-    for spec in ("autoregressive", *(f"fixed:{name}" for name in pool.drafter_names), "normal-hedge:warmup=1,every=1"):
+    for spec in (PLAIN, *(f"fixed:{name}" for name in pool.drafter_names), "normal-hedge:warmup=1,every=1"):
         Decoding(pool, "Hello", spec, params, learn=False).run()
 
 

@@ -13,6 +13,7 @@ from drafters.errors import PolicyError, quoted
 from multidraft.policies.base import POLICIES, Policy, policy_names
 from multidraft.policies.faults import raised_by
 from multidraft.policies.settings import Setting, explained, settings_of_model
+from storage.records import PLAIN
 
 
 def settings_of(kind: type[Policy]) -> dict[str, Setting]:
@@ -84,7 +85,7 @@ def make_policy(spec: str, arms: int | Sequence[str], seed: int = 0) -> Policy:
     kind, values = read_spec(spec)
     name = kind.name
     names = [f"arm{i}" for i in range(arms)] if isinstance(arms, int) else list(arms)
-    if not names and name != "autoregressive":
+    if not names and name != PLAIN:
         raise PolicyError(f"policy {name!r} needs at least one drafter in the pool")
     if missing := _missing(kind, values):
         raise PolicyError(f"policy {name!r} needs {missing[0]}, e.g. {name}:{names[0]}; drafters: {', '.join(names)}")
@@ -92,6 +93,11 @@ def make_policy(spec: str, arms: int | Sequence[str], seed: int = 0) -> Policy:
         return kind(names, seed, **values)
     except Exception as error:
         raise raised_by(None, spec, error) or PolicyError(f"policy {spec!r}: {error}") from error
+
+
+def is_plain(spec: str) -> bool:
+    """Whether a spec, of whatever spelling, names the policy that drafts nothing."""
+    return parse_spec(spec)[0] == PLAIN
 
 
 def check_specs(specs: Sequence[str]) -> None:

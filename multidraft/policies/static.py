@@ -8,13 +8,14 @@ from pydantic import Field
 
 from multidraft.policies.base import ALL_DRAFTERS, NO_DRAFTER, Feedback, Policy, register
 from multidraft.policies.settings import DrafterName, PolicySettings
+from storage.records import PLAIN
 
 
 @register
 class Autoregressive(Policy):
     """Autoregressive decoding, one token per target forward; needs no drafter."""
 
-    name = "autoregressive"
+    name = PLAIN
     title = "No drafter"
     explanation = (
         "The target model writes alone, one token at a time, as language models usually do. Nothing is guessed "

@@ -16,16 +16,14 @@ from typing import Any, Literal
 import numpy as np
 
 from drafters.errors import PolicyError, UserError
-from multidraft.policies import canonical_spec, parse_spec
-from multidraft.policies.specs import read_spec
-from multidraft.policies.static import Autoregressive
+from multidraft.policies import canonical_spec
+from multidraft.policies.specs import is_plain, read_spec
 from multidraft.replay.contribution import Share, contributions, superfluous
 from multidraft.replay.options import Option, replayed, replayed_as, without_divergence
 from multidraft.replay.recorded import Recorded, Route
 from storage.figures import FEWEST_PROMPTS, FEWEST_TO_TELL, FEWEST_TOKENS, Ratio, ranks
+from storage.records import PLAIN
 from storage.run import Run
-
-PLAIN = Autoregressive.name
 
 USUAL = ("rate-hedge", "ucb:reward=be", "ucb:reward=be,start=router", "normal-hedge", "router")
 """Policies that are always tried, beside each drafter alone and those that were recorded."""
@@ -211,7 +209,7 @@ def candidates(drafters: Sequence[str], route: Route | None, more: Iterable[str]
     for spec in (*more, *USUAL, *(f"fixed:{drafter}" for drafter in drafters)):
         with suppress(PolicyError):  # a history may hold policies that are no more
             found[without_divergence(canonical_spec(spec))] = None
-    return [spec for spec in found if parse_spec(spec)[0] != PLAIN and (route or not _routed(spec))]
+    return [spec for spec in found if not is_plain(spec) and (route or not _routed(spec))]
 
 
 def usable(run: Run) -> bool:

@@ -10,12 +10,13 @@ import numpy as np
 
 from drafters.traffic import suitability
 from multidraft.engine.experience import traffic_with
-from multidraft.replay.advice import FAR_OFF, PLAIN, Advice
+from multidraft.replay.advice import FAR_OFF, Advice
 from multidraft.replay.options import Option, of_replays
 from multidraft.replay.outcomes import Outcome
 from multidraft.replay.recorded import Recorded, Route
 from multidraft.replay.walk import Replayed
 from storage.figures import Ratio, ranks
+from storage.records import PLAIN
 
 ORACLE, BEST_FIXED = "oracle", ""
 """What policies are compared with beside autoregressive decoding: the best single drafter, the fastest drafter and

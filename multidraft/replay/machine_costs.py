@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from drafters.costs import NEXT_TO_NOTHING, Costs, Unread
-from multidraft.policies.static import Autoregressive
 from storage import queries
 from storage.clock import fit
+from storage.records import PLAIN
 from storage.run import Run
 
 NEWEST = 2000
@@ -109,13 +109,9 @@ class RecordedCosts:
         overheads = {policy: float(fit(rows, 1)[0]) for policy, rows in self.overhead.items()}
         by_policy = {policy: (starts.get(policy, 0.0), overhead) for policy, overhead in overheads.items()}
         # Without drafters nothing is chosen: that takes no more than the least.
-        by_policy.setdefault(Autoregressive.name, (0.0, min(overheads.values(), default=0.0)))
+        by_policy.setdefault(PLAIN, (0.0, min(overheads.values(), default=0.0)))
         if self.baselines or self.plain:
-            plain = (
-                fit(self.baselines, 1)[0] - by_policy[Autoregressive.name][1]
-                if self.baselines
-                else fit(self.plain, 1)[0]
-            )
+            plain = fit(self.baselines, 1)[0] - by_policy[PLAIN][1] if self.baselines else fit(self.plain, 1)[0]
             verify[0] = max(plain, 0.0)
             verify[1:] = verify[1:] if self.verification else verify[0]
         evaluate, evaluate_token = fit(self.evaluation, 2)

@@ -17,14 +17,14 @@ from drafters.errors import UserError
 from drafters.memory import estimate
 from drafters.router import Router
 from drafters.traffic import Prior
-from multidraft.policies import parse_spec, start_of
-from multidraft.policies.specs import read_spec
+from multidraft.policies import start_of
+from multidraft.policies.specs import is_plain, read_spec
 from multidraft.replay.machine_costs import MachineCosts
 from multidraft.replay.regret import fewest, fixed_rounds
 from multidraft.replay.walk import Replayed, best_fixed_rate, replay
 from storage import queries, texts
 from storage.filters import Filter
-from storage.records import FINISHED
+from storage.records import FINISHED, PLAIN
 from storage.rows import prompt_of
 from storage.run import Run
 from storage.texts import ALL_TEXTS, TextFilter
@@ -107,7 +107,7 @@ class Recorded:
         """The fastest single drafter and draft length in hindsight; its regret is that at the recorded length."""
         table, lengths = self.table, range(self.run.params.draft_length + 1)
         _, arm, length = best_fixed_rate(table, self.costs, lengths, self.limit)
-        played = self.replay(f"fixed:{self.drafters[arm]}" if length else "autoregressive", None, length)
+        played = self.replay(f"fixed:{self.drafters[arm]}" if length else PLAIN, None, length)
         needed = [fixed_rounds(row) for row in table.accepted]
         best = fewest(needed)
         return replace(played, best_arms=best, best_rounds=needed[best[0]])
@@ -224,7 +224,7 @@ def none_replayable(path: Path, batch: str) -> str:
     if texts.size(path, TextFilter(runs, newest=1)).texts:
         return ""
     found = queries.listed(path, runs, limit=500)
-    drafted = found[found["policy"] != "autoregressive"]
+    drafted = found[found["policy"] != PLAIN]
     id = next(iter((found if drafted.empty else drafted)["id"]), None)
     return "" if id is None else f"None of its runs can be replayed. The latest: {_why_not(path, int(id))}."
 
@@ -239,6 +239,6 @@ def _why_not(path: Path, id: int) -> str:
         return f"it did not finish (status: {run.generation.status})"
     if run.params.temperature:
         return "it was sampled, and another policy would have led to another text"
-    if parse_spec(run.generation.policy)[0] == "autoregressive":
+    if is_plain(run.generation.policy):
         return "it was decoded without drafters, so nothing is known about theirs"
     return "it was recorded without an acceptance table; run the prompt again"

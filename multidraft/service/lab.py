@@ -14,7 +14,7 @@ from drafters.errors import UserError
 from multidraft.bench.measured import decoded, measured, ran_live
 from multidraft.policies import canonical_spec
 from multidraft.policies.titles import DEFAULT_POLICY, policy_choices, policy_title
-from multidraft.replay.advice import NEWEST, PLAIN, Advice, advise, candidates, most_replays
+from multidraft.replay.advice import NEWEST, Advice, advise, candidates, most_replays
 from multidraft.replay.experiment import BEST_FIXED, ORACLE, Experiment, as_traffic
 from multidraft.replay.machine_costs import MachineCosts
 from multidraft.replay.options import without_divergence
@@ -36,6 +36,7 @@ from multidraft.service.workbench import Workbench
 from storage import experiments
 from storage.filters import Filter
 from storage.problems import StorageError
+from storage.records import PLAIN
 from storage.texts import Bench, TextFilter
 
 T = TypeVar("T")

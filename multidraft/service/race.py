@@ -10,10 +10,10 @@ from typing import Literal
 from drafters.errors import UserError
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
-from multidraft.bench.baseline import BASELINE, settle_baseline
+from multidraft.bench.baseline import settle_baseline
 from multidraft.bench.measure import Measurement, Request
 from multidraft.engine.decoding import Decoding
-from multidraft.policies import parse_spec
+from multidraft.policies.specs import is_plain
 from multidraft.service.jobs import Job
 from multidraft.service.workbench import DRAWING_SECONDS, Workbench, leave_to_page
 from storage.records import FINISHED
@@ -67,14 +67,14 @@ class RaceJob(Job[None]):
         self.seed, self.task, self.learn = seed, task, learn
         self.drafters = pool.drafter_names
         self.runs: dict[int, Run] = {}
-        self._order = sorted(range(len(specs)), key=lambda lane: not _is_baseline(specs[lane]))
+        self._order = sorted(range(len(specs)), key=lambda lane: not is_plain(specs[lane]))
         self.lane = self._order[0]
         self.measurement: Measurement | None = None
         self._pool: Pool | None = pool  # until the end: races are kept longer than pools
 
     def steps(self) -> Generator[object, None, None]:
         assert self._pool is not None
-        measures = not any(map(_is_baseline, self.specs))
+        measures = not any(map(is_plain, self.specs))
         origin = Origin("race", self.task, batch_id=self.id, learn=self.learn)
         asked = [
             Request(self.prompt, spec, self.params, self.seed, origin, measures_baseline=measures, reads_twice=True)
@@ -121,7 +121,3 @@ class RaceJob(Job[None]):
         for lane, run in list(self.runs.items()):
             states[lane] = "measured" if run.generation.status in FINISHED else "left out"
         return states
-
-
-def _is_baseline(spec: str) -> bool:
-    return parse_spec(spec)[0] == BASELINE

@@ -22,10 +22,9 @@ from drafters.device_lock import DeviceLock
 from drafters.hardware import describe
 from drafters.pool import Pool
 from drafters.traffic import Prior
-from multidraft.bench.baseline import BASELINE
 from multidraft.bench.measure import Measurement, Phase, Request
 from multidraft.engine.lossless import Difference
-from multidraft.policies import parse_spec
+from multidraft.policies.specs import is_plain
 from multidraft.service.settings import on_zerogpu
 from storage.records import Round, Status
 from storage.run import Baseline, Scores
@@ -137,7 +136,7 @@ class ZeroGpu:
     def seconds(self, number: int, request: Request, memory: Memory) -> int:
         """Seconds of the GPU to ask for, given what :meth:`in_worker` is."""
         has_baseline = any(run.baseline for run in request.earlier) or not request.measures_baseline
-        has_baseline = has_baseline or parse_spec(request.policy)[0] == BASELINE
+        has_baseline = has_baseline or is_plain(request.policy)
         tokens = request.params.max_new_tokens * (1 if has_baseline else 2)
         plain = memory.costs.plain
         decoding = tokens * (plain.mean if plain.weight else TOKEN_SECONDS)

@@ -24,6 +24,7 @@ from drafters.errors import UserError
 from drafters.files import replacing
 from storage.connection import open_writer
 from storage.problems import StorageError
+from storage.records import PLAIN
 from storage.sync import snapshot
 
 FILE = Path(__file__).with_name("example.db.xz")
@@ -33,7 +34,7 @@ FIRST = 10**9
 
 NOTE = "Recorded example"
 
-POLICIES = ("autoregressive", "fixed:general", "rate-hedge", "normal-hedge")
+POLICIES = (PLAIN, "fixed:general", "rate-hedge", "normal-hedge")
 """Those that are packed."""
 
 

@@ -18,6 +18,7 @@ from multidraft.engine.arguments import check_text
 from multidraft.engine.output import Output
 from multidraft.policies.titles import DEFAULT_POLICY
 from multidraft.serving.openai.errors import ApiError
+from storage.records import PLAIN
 
 MOST_TEXTS = 64
 """Texts of one request."""
@@ -155,7 +156,7 @@ class Asked(BaseModel):
     @property
     def spec(self) -> str:
         """The policy's, without drafters where drafts have no length."""
-        return "autoregressive" if self.draft_length == 0 else self.policy
+        return PLAIN if self.draft_length == 0 else self.policy
 
     def prompts(self, pool: Pool) -> list[Prompt]:
         """What the texts are to follow."""

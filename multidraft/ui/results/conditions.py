@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from drafters.card import is_bundled
-from multidraft.bench.baseline import BASELINE
 from multidraft.bench.runner import seed_of
 from multidraft.bench.suites import load_suite, spread, suite_names
 from multidraft.policies.settings import STARTS
@@ -18,6 +17,7 @@ from multidraft.policies.specs import starts_of
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.markup import count
 from storage import experiments
+from storage.records import PLAIN
 from storage.run import Run
 
 MOST_SEEDS = 100
@@ -97,7 +97,7 @@ def _command(about: Mapping[str, Any], seed: int | None, first: Run, runs: Seque
     items = load_suite(about["suite"]).items
     if {item.prompt for item in spread(items, about["prompts"])} != {run["prompt"] for run in runs}:
         return ""
-    policies = [spec for spec in dict.fromkeys(run["policy"] for run in runs) if spec != BASELINE] or [BASELINE]
+    policies = [spec for spec in dict.fromkeys(run["policy"] for run in runs) if spec != PLAIN] or [PLAIN]
     repeat = max(Counter((run["policy"], run["prompt"]) for run in runs).values())
     params = first.params
     given = [

@@ -24,7 +24,6 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from drafters.errors import UserError
-from multidraft.replay.advice import PLAIN
 from multidraft.replay.options import replayed_as
 from multidraft.replay.recorded import none_replayable
 from multidraft.service.lab import Verdicts
@@ -40,6 +39,7 @@ from multidraft.ui.widgets.events import run_number
 from storage.experiments import in_history
 from storage.export import csv_of
 from storage.problems import StorageError
+from storage.records import PLAIN
 from storage.run import Run, plain
 
 ABOUT = (

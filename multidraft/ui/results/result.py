@@ -12,7 +12,6 @@ from markupsafe import Markup
 from drafters.errors import UserError
 from multidraft.bench import summary
 from multidraft.bench.action import listed
-from multidraft.bench.baseline import BASELINE
 from multidraft.bench.measured import of_rows
 from multidraft.bench.summary import Figures, Row
 from multidraft.bench.verdict import sentences
@@ -32,7 +31,7 @@ from storage import experiments, queries
 from storage.experiments import MADE_ON
 from storage.figures import FEWEST_TO_TELL, Ratio, timed_interval, timed_short, timed_side
 from storage.kept import kept
-from storage.records import PHASES
+from storage.records import PHASES, PLAIN
 from storage.run import Run
 from storage.unfinished import planned, unfinished
 
@@ -298,7 +297,7 @@ def _regret(ratio: Ratio | None) -> str:
 def _bars(found: Mapping[str, Figures], titles: Mapping[str, str], best: str | None) -> tuple[str, str, list[Bar]]:
     """What a picture shows of the policies, what 1 stands for there, and their bars: speed-ups, or tokens per round
     where texts were decoded together or nothing was timed."""
-    timed = {spec: of.request_speedup for spec, of in found.items() if of.request_speedup and spec != BASELINE}
+    timed = {spec: of.request_speedup for spec, of in found.items() if of.request_speedup and spec != PLAIN}
     if timed:
         bars = [_bar(spec, titles[spec], ratio, spec == best) for spec, ratio in timed.items()]
         interval = ", 95 % interval" if any(bar.low is not None for bar in bars) else ""

@@ -23,8 +23,7 @@ from typing import Any
 import gradio as gr
 
 from multidraft.bench.action import listed
-from multidraft.bench.baseline import BASELINE
-from multidraft.policies import parse_spec
+from multidraft.policies.specs import is_plain
 from multidraft.policies.titles import policy_title
 from multidraft.service.race import State
 from multidraft.ui.widgets.markup import count, source, speedup_text, too_noisy
@@ -78,7 +77,7 @@ def replay_data(runs: Sequence[Run], lasting: float | None = None) -> dict[str, 
 
 def lane_title(spec: str) -> str:
     """The policy's readable name; autoregressive decoding is called so as well."""
-    return policy_title(spec) + (" (autoregressive)" if parse_spec(spec)[0] == BASELINE else "")
+    return policy_title(spec) + (" (autoregressive)" if is_plain(spec) else "")
 
 
 def places(runs: Sequence[Run]) -> list[int]:
@@ -132,7 +131,7 @@ def _certain(runs: Sequence[Run]) -> str:
     sides = [
         (lane_title(run.generation.policy), timed_side(run.speedup or 1.0, run.speedup_uncertainty or 0.0))
         for run in runs
-        if parse_spec(run.generation.policy)[0] != BASELINE  # its speed-up is 1 but for rounding
+        if not is_plain(run.generation.policy)  # its speed-up is 1 but for rounding
     ]
     said = []
     for side, word in SIDES.items():

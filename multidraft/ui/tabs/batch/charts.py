@@ -8,7 +8,6 @@ from html import escape
 import plotly.graph_objects as go
 
 from multidraft.bench import summary
-from multidraft.bench.baseline import BASELINE
 from multidraft.bench.summary import Row
 from multidraft.policies.titles import policy_title
 from multidraft.ui.tabs.batch.view import ALL_PROMPTS
@@ -16,6 +15,7 @@ from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.charts import bar_marker, on_log_scale, policy_style, speedup_figure
 from multidraft.ui.widgets.theme import TARGET_COLOUR
 from storage.figures import FEWEST_TO_TELL
+from storage.records import PLAIN
 
 _PALE = f"Pale bars: not significantly different<br>from 1×, or fewer than {FEWEST_TO_TELL} prompts"
 
@@ -60,7 +60,7 @@ def spread_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.Figure:
     policy; also those that the table calls too noisy to tell, pale: they are those of few rounds, so without them the
     others would not be typical."""
     timed = summary.compared(rows) or [row for row in rows if row.finished and row.speedup is not None]
-    drafting = [row for row in timed if row.policy != BASELINE]
+    drafting = [row for row in timed if row.policy != PLAIN]
     noisy = sum(markup.too_noisy(row.speedup_uncertainty) for row in drafting)
     below = f"pale: {noisy:,} of {markup.count(len(drafting), 'run')} too noisy" if noisy else ""
     figure = speedup_figure("Decode speed-up by prompt", below)

@@ -14,7 +14,6 @@ from markupsafe import Markup
 from multidraft.bench.caveats import unequal_starts
 from multidraft.policies import NO_DRAFTER
 from multidraft.policies.titles import policy_title
-from multidraft.replay.advice import PLAIN
 from multidraft.replay.experiment import BEST_FIXED, ORACLE, Experiment
 from multidraft.replay.outcomes import DRAFT_LENGTH, Outcome
 from multidraft.replay.recorded import is_estimate
@@ -26,6 +25,7 @@ from multidraft.ui.widgets.markup import BEST_ARM, MAT, REGRET, UNKNOWN, count, 
 from multidraft.ui.widgets.theme import TARGET_COLOUR, drafter_colour, drafter_pattern, drafter_places, policy_colour
 from multidraft.ui.widgets.verdict import titled
 from storage.figures import Ratio
+from storage.records import PLAIN
 
 _template = markup.macros("tabs/lab/view.html")
 

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from drafters.pool import Pool, load_pool
 from drafters.sampling import SamplingParams
-from multidraft.bench.baseline import BASELINE, settle_baseline
+from multidraft.bench.baseline import settle_baseline
 from multidraft.bench.measure import Measurement, Request
 from multidraft.policies.titles import DEFAULT_POLICY
+from storage.records import PLAIN
 from storage.run import Origin, Run
 
 FILE = Path(__file__).with_name("recorded.json")
@@ -35,7 +36,7 @@ def record(pool: Pool) -> list[Run]:
     params = SamplingParams(max_new_tokens=MAX_NEW_TOKENS, draft_length=pool.draft_length)
     for _ in range(2):
         runs: list[Run] = []
-        for policy in (BASELINE, DEFAULT_POLICY):
+        for policy in (PLAIN, DEFAULT_POLICY):
             origin = Origin("command", TASK)
             request = Request(prompt, policy, params, 0, origin, measures_baseline=False, earlier=tuple(runs))
             runs.append(Measurement(pool, request).compute())

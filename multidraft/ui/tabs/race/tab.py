@@ -10,7 +10,6 @@ import gradio as gr
 from markupsafe import Markup
 
 from drafters.errors import UserError
-from multidraft.bench.baseline import BASELINE
 from multidraft.policies.titles import DEFAULT_POLICY
 from multidraft.service.race import FEWEST, MOST, RaceJob, State
 from multidraft.ui.pool_line import PoolLine
@@ -18,7 +17,7 @@ from multidraft.ui.widgets import controls, lanes, markup, policy_fields, tokens
 from multidraft.ui.widgets.events import LAST, QUICK, Updates, forget_refusal
 from multidraft.ui.widgets.jobs import AddressedJobs
 from storage import experiments
-from storage.records import FINISHED
+from storage.records import FINISHED, PLAIN
 from storage.run import Run
 
 NO_LANE = ("– no lane –", "")
@@ -133,7 +132,7 @@ class Race(controls.PromptTab):
         """The lanes at first, each of which knows more than the one before: no drafter; one, a generalist if there is
         one; a bandit among all; our policy."""
         one = GENERALIST if GENERALIST in self.drafters else self.drafters[0]
-        return (BASELINE, f"fixed:{one}", "ucb", DEFAULT_POLICY)
+        return (PLAIN, f"fixed:{one}", "ucb", DEFAULT_POLICY)
 
     def explained(self, *lanes: str | None) -> Markup:
         """What the policy of each lane does, one a line."""
