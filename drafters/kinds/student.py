@@ -84,9 +84,9 @@ class StudentDrafter(Student, LMDrafter):
         name: str,
         learner: Learner[PreTrainedModel, Decoder],
         vocab_size: int,
-        confidence: float = 0.0,
+        confidence: float,
         *,
-        learns: bool = True,
+        learns: bool,
     ):
         super().__init__(name, learner.current.runner.twin(), vocab_size, None, confidence)
         self.taught_by(learner, learns)

@@ -60,9 +60,7 @@ class DecoderGraph(Graph):
         outputs: how many logits a token has.
     """
 
-    def __init__(
-        self, model: PreTrainedModel, capture: Sequence[int] = (), int8: bool = False, *, verifies: bool = False
-    ):
+    def __init__(self, model: PreTrainedModel, capture: Sequence[int], int8: bool, *, verifies: bool):
         super().__init__(int8)
         self.config, self.capture, self._verifies = model.config, capture, verifies
         self._hidden: dict[int, str] = {}

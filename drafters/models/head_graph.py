@@ -56,7 +56,7 @@ class FuseGraph(Graph):
     """The target's hidden states as those of an EAGLE-3 head: ``features`` (1, T, layers * target size) become
     ``hidden`` (1, T, hidden)."""
 
-    def __init__(self, shape: HeadShape, weights: HeadWeights, int8: bool = False):
+    def __init__(self, shape: HeadShape, weights: HeadWeights, int8: bool):
         super().__init__(int8)
         (hidden, width), epsilon, x = weights.fc.shape, float(shape.config.rms_norm_eps), "features"
         if weights.fused_norm is not None:
@@ -86,7 +86,7 @@ class HeadGraph(Graph):
     ``ids`` and ``hidden`` are read before ``tokens`` and ``made`` are written, so they may share memory.
     """
 
-    def __init__(self, shape: HeadShape, weights: HeadWeights, int8: bool = False):
+    def __init__(self, shape: HeadShape, weights: HeadWeights, int8: bool):
         super().__init__(int8)
         config, size, hidden = shape.config, shape.head_size, int(shape.config.hidden_size)
         heads, kv_heads = int(config.num_attention_heads), int(config.num_key_value_heads)

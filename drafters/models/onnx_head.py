@@ -51,7 +51,7 @@ class OnnxHead:
         int8: as of :class:`~drafters.models.graph.Graph`.
     """
 
-    def __init__(self, shape: HeadShape, weights: HeadWeights, int8: bool = False):
+    def __init__(self, shape: HeadShape, weights: HeadWeights, int8: bool):
         self._graph = HeadGraph(shape, weights, int8)  # lives as long as the session, which reads its weights
         self._session = session_of(self._graph, tiles=True)
         self._fuse_graph = FuseGraph(shape, weights, int8) if shape.generation == 3 else None

@@ -54,7 +54,7 @@ class OnnxModel:
         int8, verifies: as of :class:`~drafters.models.decoder_graph.DecoderGraph`.
     """
 
-    def __init__(self, model: PreTrainedModel, int8: bool = False, *, verifies: bool = False):
+    def __init__(self, model: PreTrainedModel, int8: bool, *, verifies: bool):
         shared_threads()
         self.model, self.config, self.int8, self.verifies = model, model.config, int8, verifies
         self.vocab_size, self.parameter_count = int(self.config.vocab_size), model.num_parameters()

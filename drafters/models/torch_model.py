@@ -84,10 +84,10 @@ class TorchModel:
     Args:
         models: those that :func:`~drafters.models.torch_decoder.unsupported` has nothing against; their parameters
             become views of what is held here.
-        static: whether inputs and spans are padded to a few sizes, as CUDA graphs need it; by default on a GPU.
+        static: whether inputs and spans are padded to a few sizes, as CUDA graphs need it; ``None``: on a GPU.
     """
 
-    def __init__(self, models: Sequence[PreTrainedModel], *, static: bool | None = None):
+    def __init__(self, models: Sequence[PreTrainedModel], *, static: bool | None):
         self.models, config = models, models[0].config
         self.window, self.vocab_size = int(config.max_position_embeddings), int(config.vocab_size)
         self.weights = weights_of(models)
