@@ -26,6 +26,7 @@ COMMANDS = {
     "export": ("export", "Write recorded runs to a file, also for Spec-Bench, specdec_bench and AIPerf."),
     "import": ("import_files", "Add results of Spec-Bench, specdec_bench or AIPerf to a history."),
     "restore": ("restore", "Add the runs of a backup to a history."),
+    "delete": ("delete", "Delete runs from a history, for good."),
     "trackio": ("trackio", "Send recorded runs to Trackio: a run is a trace, a round a span."),
     "demo": ("demo", "Serve the web app."),
     "deploy": ("deploy", "Put the web app on a Hugging Face Space."),

@@ -44,6 +44,7 @@ def open_writer(path: Path, busy_seconds: float = BUSY_SECONDS, keeps: bool = Tr
             db.enable_wal()
             db.execute("PRAGMA synchronous = NORMAL")  # with WAL a power cut may cost the last runs, never the file
             db.execute("PRAGMA foreign_keys = ON")
+            db.execute("PRAGMA secure_delete = ON")  # what is deleted is overwritten
             return db
         except BaseException:
             db.close()

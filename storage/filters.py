@@ -37,6 +37,7 @@ class Filter:
     Attributes:
         since: earliest ``created_at``: a date or time in UTC as ISO 8601 text.
         until: likewise the moment before which a run must have been created.
+        id: their numbers.
         draft_length, temperature, max_new_tokens: settings, as text.
         batch_id: of batches, races or benchmarks.
         shared: have policies compared on the prompts that all of them ran (``ranking.policy_summary`` alone).
@@ -56,6 +57,7 @@ class Filter:
     draft_length: str | None = None
     temperature: str | None = None
     max_new_tokens: str | None = None
+    id: tuple[int, ...] = ()
     prompt_hash: tuple[int, ...] = ()
     batch_id: tuple[str, ...] = ()
     shared: bool = False
@@ -73,7 +75,7 @@ class Filter:
             if value is not None:
                 parts.append(f"{comparison} ?")
                 values.append(value)
-        for column in (*CHOSEN, "prompt_hash", "batch_id"):
+        for column in (*CHOSEN, "id", "prompt_hash", "batch_id"):
             wanted = getattr(self, column)
             choices = wanted if isinstance(wanted, tuple) else () if wanted is None else (wanted,)
             if choices:
@@ -84,8 +86,8 @@ class Filter:
 
     @property
     def by_run(self) -> bool:
-        """Whether it asks for what the counts of runs do not tell: time, prompt or experiment."""
-        return self.since is not None or self.until is not None or bool(self.prompt_hash or self.batch_id)
+        """Whether it asks for what the counts of runs do not tell: time, number, prompt or experiment."""
+        return self.since is not None or self.until is not None or bool(self.id or self.prompt_hash or self.batch_id)
 
 
 def run_id(id: int) -> int:

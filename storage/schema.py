@@ -178,6 +178,15 @@ def m013_endings(db: Database) -> None:
     db.execute("CREATE TABLE endings (batch_id TEXT PRIMARY KEY, ending TEXT NOT NULL)")
 
 
+@migrations()
+def m014_deleted(db: Database) -> None:
+    """Runs that were deleted, without their texts; ``id`` is the number that none of this history has from now on, NULL
+    where another machine deleted it."""
+    columns = "policy TEXT, created_at TEXT, prompt_hash INTEGER, batch_id TEXT, id INTEGER"
+    db.execute(f"CREATE TABLE deleted ({columns}, PRIMARY KEY (policy, created_at, prompt_hash)) WITHOUT ROWID")
+    db.execute("CREATE INDEX idx_deleted ON deleted (id)")
+
+
 def _count_runs(db: Database) -> None:
     """``run_counts``, by which the choices of the dashboard's filters are found without reading the runs."""
     listed = ", ".join(COUNTED)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import json
 import logging
 import math
 import sqlite3
@@ -20,6 +19,7 @@ from typing import Any
 from sqlite_utils import Database
 
 from storage.connection import open_writer, writing
+from storage.deletion import next_id
 from storage.problems import StorageError, explain
 from storage.replaced import Watch
 from storage.rows import round_rows, run_row
@@ -294,7 +294,7 @@ class Store:
             db.execute(sql, parameters)
         kept._rows = [run_row(values) for values in kept._values]
         if (before := kept._anew) is None:
-            kept._ids = [db.table("runs").insert(row).last_pk for row in kept._rows]
+            kept._ids = [db.table("runs").insert({"id": next_id(db), **row}).last_pk for row in kept._rows]
             for number, values in zip(kept._ids, kept._values, strict=True):
                 db.table("rounds").insert_all({"run_id": number, **r} for r in round_rows(values))
             return

@@ -22,9 +22,9 @@ from sqlite_utils import Database
 
 from drafters.errors import first_line
 from drafters.files import replacing
-from storage.connection import open_reader, open_writer, read_only, read_rows, writing
+from storage.connection import open_reader, open_writer, read_column, read_only, read_rows, writing
+from storage.deletion import SAME, drop_deleted, next_id
 from storage.problems import ANOTHER_FILE, StorageError, explained
-from storage.queries import count
 
 log = logging.getLogger(__name__)
 
@@ -33,10 +33,6 @@ FILE = "runs.db"
 
 SQUASH_EVERY = 50
 """After so many uploads a dataset's commits become one: else each keeps a whole copy of the history."""
-
-
-_SAME = "r.created_at = o.created_at AND r.policy = o.policy AND r.seed IS o.seed AND r.prompt = o.prompt"
-"""When two rows are one run: its time has microseconds, and it was made of one request."""
 
 
 class Changed(Exception):
@@ -233,11 +229,13 @@ class Backup:
 
 
 def _state(path: Path) -> State | None:
-    """What changes with runs that are added or brought up to date, notes and endings; ``None`` without runs."""
+    """What changes with runs that are added, brought up to date or deleted, notes and endings; ``None`` of a history
+    that never had a run."""
     known = ", ".join(f"count({name})" for name in ("lossless", "speedup", "regret_rounds", "expected_regret"))
     runs = read_rows(path, f"SELECT count(*), max(id), total(output_tokens), {known} FROM runs")
+    deleted = read_column(path, "SELECT count(*) FROM deleted")
     said = read_rows(path, "SELECT * FROM notes UNION ALL SELECT * FROM endings")
-    return [*runs, *said] if runs[0][0] else None
+    return [*runs, *deleted, *said] if runs[0][0] or deleted[0] else None
 
 
 def snapshot(path: Path, to: Path) -> None:
@@ -266,9 +264,9 @@ def _copy(source: sqlite3.Connection, path: Path, to: Path) -> None:
         raise StorageError(f"The database {path} is damaged ({found}); it was not copied.")
 
 
-def take_in(path: Path, other: Path) -> None:
-    """Add the runs of the history ``other`` to the one at ``path``, with new numbers; where that is missing, ``other``
-    is copied there.
+def take_in(path: Path, other: Path) -> int:
+    """Add the runs of the history ``other`` to the one at ``path``, with new numbers, but for those deleted in either;
+    where that is missing, ``other`` is copied there. Returns how many were added.
 
     Args:
         other: a snapshot of one's own: a history of an earlier version is brought up to date in it.
@@ -278,15 +276,16 @@ def take_in(path: Path, other: Path) -> None:
     """
     with open_writer(other, busy_seconds=10.0, keeps=False) as db:
         db.execute("PRAGMA journal_mode = DELETE")
+        runs = int(db.execute("SELECT count(*) FROM runs").fetchone()[0])
     if not path.exists():
         for left_over in ("-wal", "-shm"):  # of a database that is gone: SQLite would add it to the new one
             path.with_name(path.name + left_over).unlink(missing_ok=True)
         _replace(path, other)
-        return
+        return runs
     with open_writer(path, busy_seconds=10.0) as db, explained(path):
         db.execute("ATTACH DATABASE ? AS other", [str(other)])
         with writing(db):
-            _add_missing(db)
+            return _add_missing(db)
 
 
 def restore(path: Path, backup: Path) -> int:
@@ -301,7 +300,6 @@ def restore(path: Path, backup: Path) -> int:
         raise StorageError(f"There is no backup {backup}: name the file of a history.")
     if path.exists() and backup.samefile(path):
         raise StorageError(f"{backup} is the history itself: name a backup of it, or another history with --db.")
-    before = count(path)
     with tempfile.TemporaryDirectory(prefix="multidraft-") as folder:
         copy = Path(folder) / FILE
         # SQLite would write a log beside a backup in which it finds none.
@@ -310,28 +308,33 @@ def restore(path: Path, backup: Path) -> int:
         try:
             with explained(copy), closing(read_only(file, immutable=alone)) as source:
                 _copy(source, copy, copy)
-            take_in(path, copy)
+            return take_in(path, copy)
         except StorageError as error:
             if str(copy) not in str(error):
                 raise
             said = str(error).replace(str(copy), str(backup)).replace(ANOTHER_FILE, "name another backup")
             raise StorageError(said) from error
-    return count(path) - before
 
 
-def _add_missing(db: Database) -> None:
+def _add_missing(db: Database) -> int:
+    others = "policy, created_at, prompt_hash, batch_id"
+    db.execute(f"INSERT OR IGNORE INTO deleted ({others}) SELECT {others} FROM other.deleted")
     for table in ("notes", "endings"):
         db.execute(f"INSERT OR IGNORE INTO {table} SELECT * FROM other.{table}")
     runs = ", ".join(column.name for column in db.table("runs").columns if column.name != "id")
     rounds = ", ".join(f'"{column.name}"' for column in db.table("rounds").columns if column.name != "run_id")
     missing = db.execute(
-        f"SELECT id FROM other.runs AS o WHERE NOT EXISTS (SELECT 1 FROM runs AS r WHERE {_SAME}) ORDER BY created_at"
+        f"SELECT id FROM other.runs AS o WHERE NOT EXISTS (SELECT 1 FROM runs AS r WHERE {SAME}) "
+        f"AND NOT EXISTS (SELECT 1 FROM deleted AS r WHERE {SAME}) ORDER BY created_at"
     ).fetchall()
     for (id,) in missing:
-        new = db.execute(f"INSERT INTO runs ({runs}) SELECT {runs} FROM other.runs WHERE id = ?", [id]).lastrowid
+        new = next_id(db)
+        db.execute(f"INSERT INTO runs (id, {runs}) SELECT ?, {runs} FROM other.runs WHERE id = ?", [new, id])
         db.execute(
             f"INSERT INTO rounds (run_id, {rounds}) SELECT ?, {rounds} FROM other.rounds WHERE run_id = ?", [new, id]
         )
+    drop_deleted(db)
+    return len(missing)
 
 
 def _replace(path: Path, by: Path) -> None:

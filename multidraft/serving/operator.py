@@ -1,9 +1,10 @@
-"""``/operator``: what is under way, and an end to it, for whoever has the operator's key."""
+"""``/operator``: what is under way, an end to it, and deletion of runs, for whoever has the operator's key."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -12,31 +13,36 @@ from multidraft.service.jobs import Job
 from multidraft.service.reading import Reading
 from multidraft.service.workbench import RunJob, Workbench
 from multidraft.serving.guard import has_key
+from storage.deletion import delete
+from storage.filters import Filter, run_id
+from storage.problems import StorageError
 
 
 class Operator:
-    """Lists jobs and stops them.
+    """Lists and stops jobs, and deletes runs.
 
     Args:
         key: what an operator sends as bearer token.
     """
 
     def __init__(self, workbench: Workbench, key: str):
-        self.jobs, self._key = workbench.jobs, key
+        self.jobs, self._history, self._key = workbench.jobs, workbench.store.path, key
 
     def routes(self) -> list[Route]:
         """``GET /operator/jobs`` lists, ``DELETE /operator/jobs/ID`` stops one, ``DELETE /operator/jobs`` all;
-        ``?visitor=ADDRESS`` those of one visitor."""
+        ``?visitor=ADDRESS`` those of one visitor. ``DELETE /operator/runs/NUMBER`` deletes a run from the history,
+        ``DELETE /operator/batches/ID`` those of a batch, race or benchmark."""
         return [
             Route("/operator/jobs", self.answer, methods=["GET", "DELETE"]),
             Route("/operator/jobs/{id}", self.answer, methods=["DELETE"]),
+            Route("/operator/runs/{number:int}", self.delete, methods=["DELETE"]),
+            Route("/operator/batches/{batch}", self.delete, methods=["DELETE"]),
         ]
 
     async def answer(self, request: Request) -> Response:
         """The jobs that were asked for; those that are deleted end after the round in progress."""
-        if not has_key(request, self._key):
-            said = "this needs the operator's key, sent as a bearer token"
-            return JSONResponse({"detail": said}, 401, {"WWW-Authenticate": "Bearer"})
+        if refused := self._refusal(request):
+            return refused
         if unknown := sorted(set(request.query_params) - {"visitor"}):  # a misspelt one would choose all jobs
             return JSONResponse({"detail": f"unknown parameter {unknown[0][:40]!r}; there is only visitor"}, 400)
         id, visitor = request.path_params.get("id"), request.query_params.get("visitor")
@@ -51,6 +57,26 @@ class Operator:
                 else:
                     job.cancel()
         return JSONResponse({"jobs": report})
+
+    async def delete(self, request: Request) -> Response:
+        """How many runs were deleted."""
+        if refused := self._refusal(request):
+            return refused
+        number, batch = request.path_params.get("number"), request.path_params.get("batch")
+        chosen = Filter(batch_id=(batch,)) if batch else Filter(id=(run_id(number or 0),))
+        try:
+            deleted = await run_in_threadpool(delete, self._history, chosen)
+        except StorageError as error:
+            return JSONResponse({"detail": str(error)}, 503)
+        if not deleted:
+            return JSONResponse({"detail": "the history has no such run"}, 404)
+        return JSONResponse({"deleted": deleted})
+
+    def _refusal(self, request: Request) -> Response | None:
+        if has_key(request, self._key):
+            return None
+        said = "this needs the operator's key, sent as a bearer token"
+        return JSONResponse({"detail": said}, 401, {"WWW-Authenticate": "Bearer"})
 
 
 def _report(job: Job) -> dict[str, Any]:

@@ -13,7 +13,9 @@ from multidraft.serving.guard import Guard
 from multidraft.serving.openai.answers import ended_early
 from multidraft.serving.operator import Operator
 from storage.records import FINISHED
+from storage.store import Store
 from tests import tiny
+from tests.runs import make_run
 
 
 async def echo(scope, receive, send) -> None:
@@ -82,6 +84,22 @@ def test_answers_say_what_browsers_may_do() -> None:
 )
 def test_visitors_are_known_by_their_address(host: str | None, visitor: str) -> None:
     assert visitor_of(host) == visitor
+
+
+def test_an_operator_deletes_runs(workbench) -> None:
+    with Store(workbench.store.path) as store:
+        for batch in (None, "b", "b"):
+            store.add(make_run(batch_id=batch))
+    client = TestClient(Starlette(routes=Operator(workbench, "key").routes()))
+    assert client.delete("/operator/runs/1").status_code == 401
+    client.headers["Authorization"] = "Bearer key"
+    for what, deleted in (("runs/1", 1), ("batches/b", 2)):
+        assert client.delete(f"/operator/{what}").json() == {"deleted": deleted}
+        assert client.delete(f"/operator/{what}").status_code == 404
+    assert client.delete("/operator/runs").status_code == 404 and client.get("/operator/runs/1").status_code == 405
+    workbench.store.path.write_bytes(b"no database" * 100)
+    damaged = client.delete("/operator/runs/1")
+    assert damaged.status_code == 503 and "damaged" in damaged.json()["detail"]
 
 
 def test_an_operator_lists_and_stops_jobs(workbench, gate) -> None:
