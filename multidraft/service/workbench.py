@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from threading import Event, Lock
 from typing import Any
 
+from drafters.errors import ContextWindowError
 from drafters.hardware import Trimming, describe
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
@@ -17,6 +18,7 @@ from multidraft._version import version
 from multidraft.bench.measure import Measurement, Request
 from multidraft.engine.decoding import Decoding
 from multidraft.engine.experience import Beginning, beginning, context_of
+from multidraft.engine.output import TokenLogprob, logprobs_of_prompt
 from multidraft.engine.warming import warm_up
 from multidraft.policies.titles import DEFAULT_POLICY
 from multidraft.replay.machine_costs import MachineCosts
@@ -259,3 +261,39 @@ class RunJob(Job[Run]):
     def finish(self) -> None:
         if self.measurement.phase == "waiting":
             self.measurement.drop()
+
+
+class Reading(Job[list[TokenLogprob]]):
+    """The target reads a text: the log-probabilities of its tokens, each with ``top`` alternatives.
+
+    On ZeroGPU there is no device to read on.
+
+    Raises:
+        ContextWindowError: the text has more tokens than the window of the target.
+        TextMemoryError: its keys and values take more than those of all texts may.
+    """
+
+    kind, plural = "reading", "readings"
+    allowed = "run_seconds"
+
+    def __init__(self, workbench: Workbench, ids: Sequence[int], top: int):
+        super().__init__()
+        if len(ids) > (most := workbench.pool.target.window):
+            name = workbench.pool.name
+            raise ContextWindowError(
+                f"the text has {len(ids):,} tokens, but the context window of pool {name!r} holds {most:,}; shorten it"
+            )
+        workbench.pool.caches.check(len(ids), 0, most)
+        workbench.limits.check_text(len(ids), 0)
+        self.workbench, self.pool, self.ids, self.top = workbench, workbench.pool, ids, top
+
+    def steps(self) -> Generator[object, None, list[TokenLogprob]]:
+        pool = yield from self.workbench.lender.lend(self.pool, len(self.ids))
+        found = list[TokenLogprob]()
+        try:
+            with pool.lock:
+                for part in logprobs_of_prompt(pool, self.ids, self.top):
+                    found += part
+        finally:
+            self.workbench.lender.take_back(pool, self.pool)
+        return found

@@ -10,8 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from multidraft.service.jobs import Job
-from multidraft.service.reading import Reading
-from multidraft.service.workbench import RunJob, Workbench
+from multidraft.service.workbench import Reading, RunJob, Workbench
 from multidraft.serving.guard import has_key
 from storage.deletion import delete
 from storage.filters import Filter, run_id

@@ -15,8 +15,8 @@ from drafters.card import load_card
 from drafters.pool import Pool, load_pool
 from multidraft.bench.suites import MAX_BYTES
 from multidraft.service import zerogpu
-from multidraft.service.allowance import Allowance
 from multidraft.service.lab import LabWork, Verdicts
+from multidraft.service.limits import Allowance
 from multidraft.service.pool_loading import PoolLoader, hub_models
 from multidraft.service.recovery import recover
 from multidraft.service.settings import Settings

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from drafters.errors import BusyError
-from multidraft.service.allowance import Allowance
+from multidraft.service.limits import Allowance
 from multidraft.service.line import CALLER
 from multidraft.serving.openai.errors import ApiError
 from multidraft.ui.results.pages import root_of

@@ -18,8 +18,7 @@ from drafters.pool import Pool
 from multidraft.bench.measure import Request
 from multidraft.engine.arguments import read_prompt
 from multidraft.engine.output import TokenLogprob
-from multidraft.service.reading import Reading
-from multidraft.service.workbench import Workbench
+from multidraft.service.workbench import Reading, Workbench
 from multidraft.serving.openai.answers import Form, Growing, News, ended_early, usage
 from multidraft.serving.openai.errors import ApiError
 from multidraft.serving.openai.requests import Asked, Prompt

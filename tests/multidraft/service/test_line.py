@@ -8,9 +8,8 @@ import pytest
 
 from drafters.errors import BusyError, PromptError, UserError
 from multidraft.service import jobs as service_jobs
-from multidraft.service.allowance import Allowance
 from multidraft.service.jobs import WAITING, Job, Jobs
-from multidraft.service.limits import Limits
+from multidraft.service.limits import Allowance, Limits
 from multidraft.service.line import CALLER, Caller, Line, Pace
 
 SECONDS = 30

@@ -7,8 +7,7 @@ import httpx
 import pytest
 from starlette.testclient import TestClient
 
-from multidraft.service.allowance import Allowance
-from multidraft.service.limits import Limits
+from multidraft.service.limits import Allowance, Limits
 from multidraft.service.workbench import Workbench
 from multidraft.ui import app, middleware
 from multidraft.ui.app import SESSIONS, serve
