@@ -21,7 +21,7 @@ from drafters.pool import load_pool
 from multidraft.__main__ import COMMANDS, main
 from multidraft._version import __version__
 from multidraft.policies import base
-from multidraft.ui.results import cite
+from multidraft.ui.results.conditions import AUTHOR
 from multidraft.ui.tabs.dashboard import charts, views
 from multidraft.ui.tabs.pool.tab import Known, pools_html
 from storage.store import Store
@@ -220,4 +220,4 @@ def test_every_policy_is_in_the_documents():
 def test_the_citation_is_of_this_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["cff-version"] == "1.2.0" and citation["version"] == __version__
-    assert citation["license"] == "Apache-2.0" and citation["authors"] == [{"name": cite.AUTHOR}]
+    assert citation["license"] == "Apache-2.0" and citation["authors"] == [{"name": AUTHOR}]

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
 from gradio.route_utils import get_root_url
@@ -23,19 +24,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from drafters.errors import UserError
+from drafters.errors import UserError, without_folders
 from multidraft.replay.options import replayed_as
 from multidraft.replay.recorded import none_replayable
+from multidraft.service.batch import BatchJob
 from multidraft.service.lab import Verdicts
 from multidraft.service.odd import Fits, unjudged
 from multidraft.ui import example
-from multidraft.ui.results import cite, compared, result
-from multidraft.ui.results.advised import Advised, advice_on
+from multidraft.ui.results import compared, result
+from multidraft.ui.results.conditions import bibtex
 from multidraft.ui.results.drawing import BODY
 from multidraft.ui.results.picture import HEIGHT, WIDTH, Picture
 from multidraft.ui.results.result import Result
 from multidraft.ui.widgets import markup, theme
 from multidraft.ui.widgets.events import run_number
+from multidraft.ui.widgets.markup import count
+from multidraft.ui.widgets.verdict import verdict_html
 from storage.experiments import in_history
 from storage.export import csv_of
 from storage.problems import StorageError
@@ -54,6 +58,9 @@ PICTURES = 64
 """Of those drawn last, so many are cached, some 20 kB each."""
 
 LONGEST_ID = 64
+
+WAIT_SECONDS = 1.0
+"""So long a page waits for a verdict, which for a few prompts is quick."""
 
 _SHEETS = ("widgets/tokens.css", "widgets/tables.css", "widgets/verdict.css", "results/result.css")
 _FRAMED = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors *"
@@ -206,6 +213,33 @@ class Results:
             return _cached(self._drawn[key], "image/png")
 
 
+class Advised(NamedTuple):
+    """What is known: the verdict, or a line on why there is none; ``again`` whether it will be known a little later."""
+
+    verdict: Markup = Markup()
+    line: str = ""
+    again: bool = False
+
+
+def advice_on(verdicts: Verdicts, id: str) -> Advised:
+    """The verdict on an experiment."""
+    batch = verdicts.work.workbench.jobs.find(id, BatchJob)
+    if batch and not batch.done:
+        done = f"{batch.runs_done:,} of {count(batch.total, 'run')}"
+        line = f"This batch is running: {done} so far, of which these figures are; reload the page for newer ones. "
+        return Advised(line=f"{line}Which drafters and draft length to use is worked out when it has ended.")
+    try:
+        job = verdicts.job(id)
+    except (UserError, StorageError) as error:
+        return Advised(line=f"No advice on drafters and draft length now: {without_folders(str(error))}.")
+    if not job.wait(WAIT_SECONDS):
+        line = "Working out which drafters and draft length to use; this page reloads by itself."
+        return Advised(line=line, again=True)
+    if job.result:
+        return Advised(verdict_html(job.result))
+    return Advised(line=f"No advice on drafters and draft length: {without_folders(job.error or 'stopped')}.")
+
+
 def _page(found: Result, root: str, advice: Advised, lab: str) -> str:
     address = f"{root}/result/{found.place}"
     return markup.page(
@@ -219,7 +253,7 @@ def _page(found: Result, root: str, advice: Advised, lab: str) -> str:
         advised=advice,
         lab=lab,
         frame=(WIDTH // 2, HEIGHT // 2 + 24),
-        bibtex=cite.bibtex(found.place, found.title, found.made, address, found.settings),
+        bibtex=bibtex(found.place, found.title, found.made, address, found.settings),
     )
 
 

@@ -17,21 +17,19 @@ from multidraft.bench.summary import Figures, Row
 from multidraft.bench.verdict import sentences
 from multidraft.bench.verdict_tables import times
 from multidraft.policies.titles import policy_title, policy_titles
-from multidraft.replay.advice import Advice
 from multidraft.service import odd
 from multidraft.service.odd import Fits, unjudged
 from multidraft.ui.results import drawing
 from multidraft.ui.results.conditions import experiment_facts, facts_of, foot_of, run_settings, settings_of
 from multidraft.ui.results.drawing import Bar
-from multidraft.ui.results.outputs import lossless, outputs_html, sameness
 from multidraft.ui.results.picture import Picture
-from multidraft.ui.widgets import markup, tokens
+from multidraft.ui.widgets import lanes, markup, tokens
 from multidraft.ui.widgets.markup import count, number, percent
 from storage import experiments, queries
 from storage.experiments import MADE_ON
 from storage.figures import FEWEST_TO_TELL, Ratio, timed_interval, timed_short, timed_side
 from storage.kept import kept
-from storage.records import PHASES, PLAIN
+from storage.records import FINISHED, PHASES, PLAIN
 from storage.run import Run
 from storage.unfinished import planned, unfinished
 
@@ -134,7 +132,7 @@ def experiment_result(path: Path, id: str, fits: Fits = unjudged) -> Result | No
         return None
     runs = experiments.figures(path, id)
     rows = [Row.recorded(values) for values in runs]
-    lanes = experiments.runs(path, id, MOST_LANES) if about["prompts"] == 1 else []
+    alone = experiments.runs(path, id, MOST_LANES) if about["prompts"] == 1 else []
     warning = odd.warning(fits, about["card_hash"] or "", (values["prompt"] for values in runs))
     found = dict(sorted(summary.overall(rows).items(), key=_rate, reverse=True))  # as the verdict ranks them
     titles = policy_titles(list(found))
@@ -144,7 +142,7 @@ def experiment_result(path: Path, id: str, fits: Fits = unjudged) -> Result | No
         title, said = f"{title} (so far: {so_far})", [[f"This batch has not ended: {so_far} are done."], *said]
     if ending := about["ending"]:
         title, said = f"{title} ({ending.partition(':')[0]})", [[markup.sentence(ending)], *said]
-    if about["source"] == "race" and (known := sameness(lanes)):
+    if about["source"] == "race" and (known := sameness(alone)):
         said = [*said, [known]]
     drawn, unit, bars = _bars(found, titles, best)
     many, on = count(about["prompts"], "prompt"), len({row.prompt for row in summary.compared(rows)})
@@ -156,7 +154,7 @@ def experiment_result(path: Path, id: str, fits: Fits = unjudged) -> Result | No
         [_line(titles[policy], of) for policy, of in found.items()], figures=7, kind="md-policies", label="Policies"
     )
     body += _tasks(rows) if len({row.task for row in rows}) > 1 else Markup()
-    body += outputs_html(lanes) if lanes else Markup()
+    body += outputs_html(alone) if alone else Markup()
     place = place_of(about)
     kind = place.partition("/")[0]
     prompts = {str(values["prompt_hash"]): values["prompt"] for values in runs}
@@ -176,6 +174,34 @@ def experiment_result(path: Path, id: str, fits: Fits = unjudged) -> Result | No
         warning=warning,
         settings=[f"{settings}; policies {', '.join(found)}"],
     )
+
+
+def outputs_html(runs: Sequence[Run]) -> Markup:
+    """The prompt of runs, and what they wrote: the fewest rounds first, and the others folded if all wrote the same."""
+    shown = sorted((run.generation for run in runs), key=lambda g: -g.mean_accepted_tokens)
+    first, shares = shown[0], shown[0].drafter_shares if len(shown) == 1 else None
+    texts = [(policy_title(g.policy), tokens.rounds_html(g.rounds, g.drafters)) for g in shown]
+    alike = all(g.token_ids == first.token_ids for g in shown)
+    legend = tokens.legend_html(first.drafters, shares)
+    return markup.macros("results/page.html").texts(first.prompt, texts, legend, alike)
+
+
+def sameness(runs: Sequence[Run]) -> str:
+    """Whether the outputs of a race are the same, and those of plain decoding; empty where that is not known."""
+    ended = [run for run in runs if run.generation.status in FINISHED]
+    if len(ended) < 2:
+        return ""
+    found = lanes.verdict(ended)
+    return " ".join(filter(None, (found["text"], lossless(ended) if found["kind"] == "same" else "")))
+
+
+def lossless(runs: Sequence[Run]) -> str:
+    """That an output is the target's own, where all of its runs were found to be; else nothing."""
+    if not all(run.scores.lossless for run in runs):
+        return ""
+    if any(run.scores.near_tie_gap for run in runs):
+        return "The output is that of plain decoding, near-ties apart, where rounding decided."
+    return "The output is identical to plain decoding: the target read it once more and agreed with every token."
 
 
 def name_of(about: Mapping[str, Any]) -> str:
@@ -234,28 +260,6 @@ def _headline(
         saved = f"{save} {percent(most[0].calls_saved)} of the target's calls"
         return f"{saved} {where}, timed on a busy machine", said, None
     return f"{titles[best.spec]} answers {faster.text('×')} as fast as no drafter {where}", said, best.spec
-
-
-@kept
-def verdict(path: Path, id: str) -> Advice | None:
-    """What the runs of an experiment say by themselves; ``None`` where nothing can be compared."""
-    try:
-        return of_rows(_figures(path, id), 0)
-    except UserError:
-        return None
-
-
-@kept
-def _figures(path: Path, id: str) -> list[Row]:
-    """The rows of an experiment's runs, without texts."""
-    return [Row.recorded(values) for values in experiments.figures(path, id, texts=False)]
-
-
-@kept
-def regrets(path: Path, id: str) -> dict[str, float]:
-    """The regret of each policy of an experiment, as its page has it."""
-    found = summary.overall(_figures(path, id))
-    return {spec: of.regret_rounds.value for spec, of in found.items() if of.regret_rounds}
 
 
 def _tasks(rows: Sequence[Row]) -> Markup:

@@ -8,13 +8,20 @@ from typing import Any
 
 from markupsafe import Markup
 
+from drafters.errors import UserError
+from multidraft.bench import summary
+from multidraft.bench.measured import of_rows
+from multidraft.bench.summary import Row
 from multidraft.policies.titles import policy_title
+from multidraft.replay.advice import Advice
 from multidraft.service.batch import BatchJob
 from multidraft.ui.results.conditions import settings_of
-from multidraft.ui.results.result import name_of, place_of, regrets, verdict
+from multidraft.ui.results.result import name_of, place_of
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.markup import count, number
+from storage import experiments
 from storage.figures import FEWEST_TO_TELL
+from storage.kept import kept
 from storage.unfinished import planned, unfinished
 
 PAGE = 20
@@ -97,3 +104,25 @@ def _first(path: Path, one: Mapping[str, Any]) -> tuple[str, str, float | None, 
     name = policy_title(first.spec)
     said = name + (f", not significantly faster than {count(level, 'other policy')}" if level else "")
     return first.times_as_fast(found.plain).text("×"), said, regrets(path, one["id"]).get(first.spec), name
+
+
+@kept
+def verdict(path: Path, id: str) -> Advice | None:
+    """What the runs of an experiment say by themselves; ``None`` where nothing can be compared."""
+    try:
+        return of_rows(_figures(path, id), 0)
+    except UserError:
+        return None
+
+
+@kept
+def _figures(path: Path, id: str) -> list[Row]:
+    """The rows of an experiment's runs, without texts."""
+    return [Row.recorded(values) for values in experiments.figures(path, id, texts=False)]
+
+
+@kept
+def regrets(path: Path, id: str) -> dict[str, float]:
+    """The regret of each policy of an experiment, as its page has it."""
+    found = summary.overall(_figures(path, id))
+    return {spec: of.regret_rounds.value for spec, of in found.items() if of.regret_rounds}

@@ -16,7 +16,7 @@ from multidraft._version import version
 from multidraft.bench.action import listed
 from multidraft.replay.experiment import Experiment
 from multidraft.service.lab import Sweep
-from multidraft.ui.results import cite
+from multidraft.ui.results.conditions import bibtex
 from multidraft.ui.results.pages import root_of
 from multidraft.ui.tabs.lab import view
 from multidraft.ui.tabs.lab.texts import Asked, query_of
@@ -82,7 +82,7 @@ def cited_html(experiment: Experiment, asked: Asked, request: gr.Request | None)
     address = f"{root}/?{query}"
     batch = asked.batch if asked.run is None else None
     place = f"lab-{hashlib.sha256(query.encode()).hexdigest()[:8]}"  # a key for each replay of the same runs
-    entry = cite.bibtex(place, title, [made], address, [settings])
+    entry = bibtex(place, title, [made], address, [settings])
     return markup.macros("tabs/lab/view.html").cited(entry, batch, bool(batch) or asked.run is not None)
 
 

@@ -27,8 +27,8 @@ from multidraft.service.batch import BatchJob
 from multidraft.service.lab import LabWork, Verdicts
 from multidraft.service.odd import ODD
 from multidraft.service.workbench import Workbench
-from multidraft.ui.results import advised, drawing
-from multidraft.ui.results.cite import bibtex
+from multidraft.ui.results import drawing, pages
+from multidraft.ui.results.conditions import bibtex
 from multidraft.ui.results.pages import PICTURES, Results
 from multidraft.ui.results.picture import _drawable, _font_of, wrapped
 from multidraft.ui.tabs.experiments.view import list_html
@@ -263,7 +263,7 @@ def test_the_page_of_a_batch_says_which_drafters_to_keep(workbench: Workbench, m
     assert workbench.jobs.submit(batch).wait(60) and workbench.store.flush()
     verdicts = Verdicts(LabWork(workbench))
     browser = opened(Results(workbench.store.path, verdicts=verdicts))
-    monkeypatch.setattr(advised, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(pages, "WAIT_SECONDS", 0.0)
     monkeypatch.setattr(advice, "FAR_OFF", 100.0)  # such short runs are mostly noise
     page = browser.get(f"/result/batch/{batch.id}").text
     assert "lab_policy=random&amp;lab_policy=ucb%3Areward%3Dbe" in page or "be&amp;lab_policy=random" in page
@@ -271,7 +271,7 @@ def test_the_page_of_a_batch_says_which_drafters_to_keep(workbench: Workbench, m
     (job,) = verdicts._jobs.values()
     workbench.jobs.left(job.caller.session)
     assert not job.cancelled.is_set(), "it is others' too"
-    monkeypatch.setattr(advised, "WAIT_SECONDS", 30.0)
+    monkeypatch.setattr(pages, "WAIT_SECONDS", 30.0)
     page = browser.get(f"/result/batch/{batch.id}").text
     assert "Replayed on 3 recorded texts" in page and 'http-equiv="refresh"' not in page
     assert "Policies, replayed" in page and "Drafters under " in page and page.count("md-verdict") == 1
@@ -281,7 +281,7 @@ def test_the_page_of_a_batch_says_which_drafters_to_keep(workbench: Workbench, m
 
 def test_a_batch_that_cannot_be_replayed_says_so_on_its_page(workbench: Workbench, path: Path) -> None:
     verdicts = Verdicts(LabWork(workbench))
-    said = advised.advice_on(verdicts, experiments.listed(path, limit=1)[0]["id"])
+    said = pages.advice_on(verdicts, experiments.listed(path, limit=1)[0]["id"])
     assert "No advice on drafters and draft length: no run can be replayed" in said.line and not said.verdict
 
 
