@@ -17,7 +17,6 @@ from multidraft.policies.titles import policy_title
 from multidraft.replay.advice import Advice
 from multidraft.service.lab import LabWork, ReplayJob, Verdicts
 from multidraft.ui.widgets import markup
-from multidraft.ui.widgets.learnt import learnt_html
 from storage.problems import StorageError
 from storage.texts import TextFilter
 
@@ -30,26 +29,20 @@ _VERDICT = ("Working out the verdict …", "No verdict")
 _template = markup.macros("widgets/verdict.html")
 
 
-def watched_lessons(work: LabWork, filter: TextFilter) -> Iterator[Markup]:
-    """What the texts of a filter taught, likewise."""
-    yield from _watched(lambda: work.learnt(filter), learnt_html, "Replaying the queries …", "Nothing to show")
-
-
 def watched_verdict(work: LabWork, filter: TextFilter) -> Iterator[Markup]:
     """The verdict on the texts of a filter: how far it is, then the verdict, or why there is none. Whoever stops
     watching ends it."""
-    yield from _watched(lambda: work.advise(filter), verdict_html, *_VERDICT)
+    yield from watched(lambda: work.advise(filter), verdict_html, *_VERDICT)
 
 
 def watched_batch(verdicts: Verdicts, id: str, may_load: bool) -> Iterator[Markup]:
     """Likewise on a batch, with a button; it goes on for others who ask."""
     shown = partial(verdict_html, run_more=True, may_load=may_load)
-    yield from _watched(lambda: verdicts.job(id), shown, *_VERDICT)
+    yield from watched(lambda: verdicts.job(id), shown, *_VERDICT)
 
 
-def _watched(
-    begin: Callable[[], ReplayJob[T]], shown: Callable[[T], Markup], doing: str, none: str
-) -> Iterator[Markup]:
+def watched(begin: Callable[[], ReplayJob[T]], shown: Callable[[T], Markup], doing: str, none: str) -> Iterator[Markup]:
+    """How far a job is that begins now, ``doing`` so; then its result as ``shown``, or why there is ``none``."""
     try:
         job = begin()
     except (UserError, StorageError) as error:

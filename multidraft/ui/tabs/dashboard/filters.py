@@ -1,17 +1,23 @@
-"""The dashboard's filters: their controls, their place in the page's address, and the ``Filter`` they amount to."""
+"""The dashboard's filters: their controls, their place in the page's address, and the ``Filter`` they amount to; which
+of them to let go where together they leave no finished run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
 import gradio as gr
+from markupsafe import Markup
 
 from drafters.errors import UserError
 from multidraft.policies.titles import policy_titles
+from multidraft.ui.tabs.dashboard import tables
+from multidraft.ui.widgets import markup
+from storage import aggregates
 from storage.filters import Filter
 
 ALL = ""
@@ -259,3 +265,49 @@ def _day(name: str, text: str | None) -> date | None:
         return date.fromisoformat(text.strip()[:10])
     except ValueError:
         raise UserError(f"The filter {name!r} needs a day such as 2026-01-31, not {text!r:.30}.") from None
+
+
+_NAMES = [control.column for control in CONTROLS]
+_FREE = vars(Chosen())
+_DAYS = "since", "until"
+
+
+def let_go(path: Path, chosen: Chosen, changed: int) -> Chosen:
+    """``chosen`` where finished runs match; else without those choices below the control that was changed, by its
+    place, that leave none beside those above them."""
+    if _runs(path, chosen):
+        return chosen
+    below = _NAMES[changed + 1 :]
+    kept = replace(chosen, **_free(below))
+    if not _runs(path, kept):
+        return chosen
+    for name in below:
+        tried = replace(kept, **{name: getattr(chosen, name)})
+        kept = tried if _runs(path, tried) else kept
+    return kept
+
+
+def relaxed(chosen: Chosen, names: str) -> Chosen:
+    """``chosen`` without restriction by some filters, as a button of :func:`nothing_fits_html` names them."""
+    return replace(chosen, **_free([name for name in names.split() if name in _FREE]))
+
+
+def nothing_fits_html(path: Path, chosen: Chosen) -> Markup:
+    """That no run fits, with a button for each filter without which some do; where there is none, for all at once."""
+    ways = [(control.column, control.every) for control in CONTROLS if getattr(chosen, control.column)]
+    ways += [(" ".join(_DAYS), "all days")] if chosen.since or chosen.until else []
+    found = [(names, title, _runs(path, relaxed(chosen, names))) for names, title in ways]
+    every = " ".join((*_NAMES, *_DAYS))
+    shown = [way for way in found if way[2]] or [(every, "no filter", _runs(path, relaxed(chosen, every)))]
+    if not shown[0][2]:
+        return markup.empty_html("No run has finished yet.")
+    return markup.empty_html("No finished run matches these filters.", tables.template.ways(shown))
+
+
+def _free(names: list[str]) -> dict[str, Any]:
+    return {name: _FREE[name] for name in names}
+
+
+def _runs(path: Path, chosen: Chosen) -> int:
+    """How many finished runs match."""
+    return int(aggregates.conditions(path, chosen.filter())["runs"].sum())

@@ -18,8 +18,8 @@ from markupsafe import Markup
 from drafters.errors import UserError
 from multidraft.service.lab import LabWork, ReplayJob
 from multidraft.ui import example
-from multidraft.ui.tabs.dashboard import beginning, tables, unmatched, views
 from multidraft.ui.tabs.dashboard import filters as dashboard_filters
+from multidraft.ui.tabs.dashboard import learnt, tables, views
 from multidraft.ui.tabs.dashboard.charts import FAST
 from multidraft.ui.tabs.dashboard.exchange import Exchange
 from multidraft.ui.tabs.dashboard.filters import CONTROLS, PARAMETERS, Chosen
@@ -30,7 +30,7 @@ from multidraft.ui.widgets.charts import plot
 from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, Updates
 from multidraft.ui.widgets.exports import export_file
 from multidraft.ui.widgets.markup import heading_html, message_html, problem_html
-from multidraft.ui.widgets.verdict import watched_lessons, watched_verdict
+from multidraft.ui.widgets.verdict import watched_verdict
 from storage import aggregates, queries
 from storage.export import EXPORTS
 from storage.filters import Filter
@@ -105,7 +105,7 @@ class Dashboard:
                     self.lessons = gr.Button(LEARNT, size="md", elem_id="learnt")
                 self.verdict = gr.HTML("", js_on_load=None, elem_id="dashboard-verdict")
                 self.taught = gr.HTML("", js_on_load=None, elem_id="dashboard-lessons")
-                beginning.build(self.work.workbench)
+                learnt.build(self.work.workbench)
                 self.legend = gr.HTML("", js_on_load=None, elem_id="policy-legend")
             for _, row in groupby(group, key=lambda chart: chart.wide):
                 listed = list(row)
@@ -138,7 +138,7 @@ class Dashboard:
         changes = [control.change if isinstance(control, gr.DateTime) else control.input for control in self.filters]
         overview = [self.note, self.body, self.mixture, self.restrict, self.summary, self.legend]
         overview += [self.usual, self.verdict, self.taught]
-        asked = ((self.advise, watched_verdict, self.verdict), (self.lessons, watched_lessons, self.taught))
+        asked = ((self.advise, watched_verdict, self.verdict), (self.lessons, learnt.watched_lessons, self.taught))
         at_most: dict[str, Any] = {"concurrency_limit": ReplayJob.limit, **HIDDEN}
         for button, watched, place in asked:
             button.click(partial(self.advised, watched), self.filters, place, **at_most)
@@ -216,7 +216,7 @@ class Dashboard:
         places = [control._id for control in self.filters[: len(CONTROLS)]]
         if (changed := getattr(event.target, "_id", None)) in places:
             with suppress(StorageError, UserError):  # overview() says what is wrong
-                chosen = unmatched.let_go(self.path, chosen, places.index(changed))
+                chosen = dashboard_filters.let_go(self.path, chosen, places.index(changed))
         same = found == offered and chosen == dashboard_filters.known(offered, shown)
         controls = [] if same else dashboard_filters.offered(found, chosen, shown)
         return {
@@ -232,7 +232,7 @@ class Dashboard:
 
     def relaxed(self, event: gr.EventData, narrowed: int, *values: Any) -> Updates:
         """The filters without those that a button lets go, likewise."""
-        chosen = unmatched.relaxed(Chosen(*values), names := events.clicked(event, "relax"))
+        chosen = dashboard_filters.relaxed(Chosen(*values), names := events.clicked(event, "relax"))
         days = {self.filters[-3]: None, self.filters[-2]: None} if "since" in names else {}
         return {**self._moved(narrowed, chosen), **days}
 
@@ -256,7 +256,7 @@ class Dashboard:
                 note += tables.EXAMPLE
             chosen = Chosen(*values).filter()
             if (view := views.overview(path, chosen)) is None:
-                return {**hidden, self.note: note + unmatched.nothing_fits_html(path, Chosen(*values))}
+                return {**hidden, self.note: note + dashboard_filters.nothing_fits_html(path, Chosen(*values))}
             note += running_html(self.store.path, chosen, self.work.workbench.jobs.listed)
         except (StorageError, UserError) as error:
             return {**hidden, self.note: note or problem_html(error)}

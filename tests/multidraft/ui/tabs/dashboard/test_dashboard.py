@@ -22,12 +22,11 @@ from multidraft.service.workbench import Workbench
 from multidraft.ui.tabs.dashboard import charts as dashboard_charts
 from multidraft.ui.tabs.dashboard import tab as dashboard_tab
 from multidraft.ui.tabs.dashboard import views as dashboard_views
-from multidraft.ui.tabs.dashboard.beginning import answer
 from multidraft.ui.tabs.dashboard.filters import CONTROLS, Chosen
+from multidraft.ui.tabs.dashboard.learnt import answer, beginning_html, watched_lessons
 from multidraft.ui.tabs.dashboard.tab import Dashboard
 from multidraft.ui.tabs.dashboard.views import CHARTS, chart
-from multidraft.ui.widgets.learnt import beginning_html
-from multidraft.ui.widgets.verdict import watched_lessons, watched_verdict
+from multidraft.ui.widgets.verdict import watched_verdict
 from storage import aggregates, ranking
 from storage.filters import Filter
 from storage.run import Baseline, Origin

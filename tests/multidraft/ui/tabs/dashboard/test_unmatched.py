@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from multidraft.ui.tabs.dashboard.filters import CONTROLS, Chosen
-from multidraft.ui.tabs.dashboard.unmatched import let_go, nothing_fits_html, relaxed
+from multidraft.ui.tabs.dashboard.filters import CONTROLS, Chosen, let_go, nothing_fits_html, relaxed
 from storage.store import Store
 from tests.multidraft.ui.building import built, dashboard_of
 from tests.multidraft.ui.tabs.visits import click

@@ -1,23 +1,30 @@
-"""What a pool has learnt from its traffic: the default policy on recorded texts, with and without it; and what it would
-begin a prompt with."""
+"""What a pool has learnt from its traffic: the default policy on recorded texts, with and without it; and what the
+loaded one would begin a prompt with that is typed in."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 
+import gradio as gr
 import numpy as np
 from markupsafe import Markup
 
+from drafters.errors import UserError
 from drafters.traffic import tokens_of
 from multidraft.engine.experience import Beginning
 from multidraft.policies import NO_DRAFTER
 from multidraft.policies.base import acceptance_by_route
 from multidraft.policies.titles import DEFAULT_POLICY, policy_title
 from multidraft.replay.experiment import in_parts
-from multidraft.service.lab import COLD, ROUTED, TAUGHT, Learnt
+from multidraft.service.lab import COLD, ROUTED, TAUGHT, LabWork, Learnt
+from multidraft.service.workbench import Workbench
 from multidraft.ui.widgets import markup, tokens
+from multidraft.ui.widgets.events import HIDDEN
 from multidraft.ui.widgets.markup import count
+from multidraft.ui.widgets.verdict import watched
 from storage.figures import ratio_of_totals
+from storage.texts import TextFilter
 
 SIDES = {COLD: "a cold start", ROUTED: "the router's start"}
 STARTS = {COLD: "cold", ROUTED: "from the router", TAUGHT: "from past queries"}
@@ -32,6 +39,11 @@ ACCEPTED = (
     "Expected of a full draft, where the drafter is at its best in the answer; ± one standard deviation of what past "
     "runs leave open"
 )
+
+
+def watched_lessons(work: LabWork, filter: TextFilter) -> Iterator[Markup]:
+    """What the texts of a filter taught; watched as by :func:`~multidraft.ui.widgets.verdict.watched_verdict`."""
+    yield from watched(lambda: work.learnt(filter), learnt_html, "Replaying the queries …", "Nothing to show")
 
 
 def learnt_html(found: Learnt) -> Markup:
@@ -57,6 +69,32 @@ def learnt_html(found: Learnt) -> Markup:
     )
     table = markup.table_of(lines, figures=len(lines[0]) - 1, kind="md-ranking", label="What the pool has learnt")
     return markup.message_html("idle", about) + table
+
+
+def build(workbench: Workbench) -> None:
+    """Lay out the field, its button and the answer."""
+    with gr.Row(elem_classes="md-ask"):
+        prompt = gr.Textbox(
+            label="Who would draft first for a prompt?",
+            placeholder="Type a prompt to see what acceptance the loaded pool expects of each drafter.",
+            lines=1,
+            max_lines=6,
+            scale=1,
+            elem_id="beginning-prompt",
+        )
+        ask = gr.Button("Predict", size="md", scale=0, min_width=110, elem_id="beginning-ask")
+    said = gr.HTML("", js_on_load=None, elem_id="beginning")
+    gr.on([ask.click, prompt.submit], partial(answer, workbench), prompt, said, **HIDDEN)
+
+
+def answer(workbench: Workbench, prompt: str) -> Markup:
+    """What would begin a prompt, or why nothing would."""
+    pool = workbench.pool
+    try:
+        found = workbench.beginning(prompt)
+    except UserError as error:
+        return markup.problem_html(error)
+    return beginning_html(found, pool.name, pool.drafter_names)
 
 
 def beginning_html(found: Beginning, pool: str, drafters: Sequence[str]) -> Markup:

@@ -2,7 +2,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from multidraft.service.lab import COLD, ROUTED, TAUGHT, Learnt
-from multidraft.ui.widgets.learnt import learnt_html
+from multidraft.ui.tabs.dashboard.learnt import learnt_html
 
 
 def learnt(**seconds: float) -> str:
