@@ -20,8 +20,7 @@ from multidraft.bench.table import markdown
 from multidraft.bench.verdict import sentences
 from multidraft.bench.verdict_json import as_json
 from multidraft.bench.verdict_tables import tables
-from multidraft.commands.history import add_runs, card_of, chosen_runs
-from multidraft.commands.options import split_specs
+from multidraft.commands.options import add_runs, card_of, chosen_runs, split_specs
 from multidraft.policies import check_specs
 from multidraft.replay.advice import NEWEST, Advice, advise, candidates, most_replays
 from multidraft.replay.recorded import (

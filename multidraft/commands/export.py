@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 import multidraft as md
-from multidraft.commands.history import add_runs, check_known, chosen_runs
-from multidraft.commands.options import split_specs, split_tasks
+from multidraft.commands.options import add_runs, check_known, chosen_runs, split_specs, split_tasks
 from storage.export import EXPORTS
 from storage.queries import count
 from storage.run import Source
