@@ -38,59 +38,6 @@ LONGEST_DRAFT = 16
 """Tokens that a draft may have at most, where the pool's own length is not longer."""
 
 
-class Examples:
-    """Buttons with the pool's example prompts by task, which fill ``prompt``, as a task does with its first one; they
-    follow the workbench's pool.
-
-    Args:
-        prefix: of the ids, to keep two tabs apart.
-
-    Attributes:
-        components: the tasks, and a button for each prompt of one.
-    """
-
-    def __init__(self, workbench: Workbench, prompt: gr.Textbox, prefix: str = ""):
-        self.workbench = workbench
-        self.task = gr.Radio(**self._task(), label="Examples", elem_id=f"{prefix}example-task", elem_classes="md-pills")
-        with gr.Column(elem_classes="md-examples"):
-            self.buttons = [
-                gr.Button(**button, size="sm", elem_classes="md-example", elem_id=f"{prefix}example-{i}")
-                for i, button in enumerate(self._buttons(None))
-            ]
-        self.components = [self.task, *self.buttons]
-        self.task.change(self._show, self.task, self.buttons, **QUICK)
-        self.task.input(partial(self._prompt, 0), self.task, prompt, **QUICK)
-        for i, button in enumerate(self.buttons):
-            button.click(partial(self._prompt, i), self.task, prompt, **QUICK)
-
-    def updates(self) -> Updates:
-        """:attr:`components` for the present pool, no task chosen."""
-        return {self.task: gr.Radio(**self._task()), **self._show(None)}
-
-    def _show(self, task: str | None) -> Updates:
-        return {b: gr.Button(**button) for b, button in zip(self.buttons, self._buttons(task), strict=True)}
-
-    def _task(self) -> dict[str, Any]:
-        names = list(dict(self.workbench.pool.examples))
-        return {"choices": names, "value": None, "visible": bool(names)}
-
-    def _prompts(self, task: str | None) -> list[str]:
-        """Those of a task; as long as none is chosen, the first of each."""
-        examples = self.workbench.pool.examples
-        if task is None:
-            return list(dict(reversed(examples)).values())[::-1]
-        return [prompt for known, prompt in examples if known == task]
-
-    def _buttons(self, task: str | None) -> list[dict[str, Any]]:
-        texts = [" ".join(prompt.split())[:PREVIEW] for prompt in self._prompts(task)]
-        return [{"value": text, "visible": bool(text)} for text in (texts + [""] * MOST_EXAMPLES)[:MOST_EXAMPLES]]
-
-    def _prompt(self, index: int, task: str | None) -> Any:
-        """An example; nothing on a page that still shows those of a pool that was there before."""
-        prompts = self._prompts(task)
-        return prompts[index] if index < len(prompts) else gr.skip()
-
-
 class PromptTab:
     """A tab that asks for a prompt, on what pool there is; the ids of its fields begin with ``prefix``."""
 
@@ -123,8 +70,44 @@ class PromptTab:
         restored.then(None, self.prompt, self.prompt, js=script, **PRIVATE)
 
     def build_examples(self) -> None:
-        """Lay out examples of prompts, which have the same room whichever are shown."""
-        self.examples = Examples(self.workbench, self.prompt, self.prefix)
+        """Lay out buttons with the pool's example prompts by task, which fill the prompt's field, as a task does with
+        its first one; they have the same room whichever are shown."""
+        self.task = gr.Radio(
+            **self._tasks(), label="Examples", elem_id=f"{self.prefix}example-task", elem_classes="md-pills"
+        )
+        with gr.Column(elem_classes="md-examples"):
+            self.offers = [
+                gr.Button(**button, size="sm", elem_classes="md-example", elem_id=f"{self.prefix}example-{i}")
+                for i, button in enumerate(self._offered(None))
+            ]
+        self.examples = [self.task, *self.offers]
+        self.task.change(self._show, self.task, self.offers, **QUICK)
+        self.task.input(partial(self._prompt, 0), self.task, self.prompt, **QUICK)
+        for i, button in enumerate(self.offers):
+            button.click(partial(self._prompt, i), self.task, self.prompt, **QUICK)
+
+    def _show(self, task: str | None) -> Updates:
+        return {b: gr.Button(**button) for b, button in zip(self.offers, self._offered(task), strict=True)}
+
+    def _tasks(self) -> dict[str, Any]:
+        names = list(dict(self.workbench.pool.examples))
+        return {"choices": names, "value": None, "visible": bool(names)}
+
+    def _prompts(self, task: str | None) -> list[str]:
+        """Those of a task; as long as none is chosen, the first of each."""
+        examples = self.workbench.pool.examples
+        if task is None:
+            return list(dict(reversed(examples)).values())[::-1]
+        return [prompt for known, prompt in examples if known == task]
+
+    def _offered(self, task: str | None) -> list[dict[str, Any]]:
+        texts = [" ".join(prompt.split())[:PREVIEW] for prompt in self._prompts(task)]
+        return [{"value": text, "visible": bool(text)} for text in (texts + [""] * MOST_EXAMPLES)[:MOST_EXAMPLES]]
+
+    def _prompt(self, index: int, task: str | None) -> Any:
+        """An example; nothing on a page that still shows those of a pool that was there before."""
+        prompts = self._prompts(task)
+        return prompts[index] if index < len(prompts) else gr.skip()
 
     def build_settings(self, title: str = "Settings") -> None:
         """Lay out the settings of a run."""
@@ -168,7 +151,7 @@ class PromptTab:
         """Examples and settings for the present pool; what was chosen stays if it fits."""
         length, draft = limits(self.workbench.pool, self.workbench.limits.new_tokens, max_new_tokens)
         fields = {self.settings[0]: gr.Slider(**length), self.settings[4]: gr.Slider(**draft)}
-        return {self.fit: self.fit_html(prompt), **self.examples.updates(), **fields}
+        return {self.fit: self.fit_html(prompt), self.task: gr.Radio(**self._tasks()), **self._show(None), **fields}
 
 
 def known_tasks(title: str, router: Router) -> str:

@@ -139,7 +139,7 @@ class Play(controls.PromptTab):
         line.followed_by(
             self.follow,
             [self.prompt, self.policy, self.settings[0], self.output],
-            [self.fit, *self.examples.components, self.policy, *self.settings, *talk, self.legend, self.note],
+            [self.fit, *self.examples, self.policy, *self.settings, *talk, self.legend, self.note],
         )
         self.restored = page.load(self.restore, None, [self.status, *form], **QUICK)
         self.keep_prompt(self.restored)

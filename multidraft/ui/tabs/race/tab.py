@@ -80,7 +80,7 @@ class Race(controls.PromptTab):
         line.followed_by(
             self.follow,
             [self.prompt, self.settings[0], self.stage, *self.lanes],
-            [self.fit, *self.examples.components, *self.lanes, *self.settings, self.legend],
+            [self.fit, *self.examples, *self.lanes, *self.settings, self.legend],
         )
 
     def follows_prompt_of(self, tab: gr.Tab, prompt: gr.Textbox) -> None:

@@ -75,7 +75,7 @@ def test_tabs_follow_the_pool(own_bench: Workbench, other_card: Path) -> None:
     shown = play.follow("abc", "fixed:near", 500, "")
     length, _, _, _, draft, _ = (shown.get(field) for field in play.settings)
     task, policy, turns, anew, legend, note = (
-        shown[part] for part in (play.examples.task, play.policy, play.turns, play.anew, play.legend, play.note)
+        shown[part] for part in (play.task, play.policy, play.turns, play.anew, play.legend, play.note)
     )
     assert task.choices == [("letters", "letters")] and policy.value == "rate-hedge"
     assert {"fixed:far", "fixed:copy"} <= {spec for _, spec in policy.choices} >= {"ucb"}
@@ -85,7 +85,7 @@ def test_tabs_follow_the_pool(own_bench: Workbench, other_card: Path) -> None:
     kept = play.follow("abc", "ucb", 20, "<span>an output</span>")
     assert kept[play.policy].value == "ucb" and kept[play.settings[0]].value == 20 and play.legend not in kept
     race = built(Race(own_bench), own_bench)
-    assert race.follow("abc", 20, None, *race.usual)[race.examples.task].choices == [("letters", "letters")]
+    assert race.follow("abc", 20, None, *race.usual)[race.task].choices == [("letters", "letters")]
 
 
 def test_the_list_tells_what_is_loaded_and_what_a_pool_needs(own_bench: Workbench, other_card: Path) -> None:
