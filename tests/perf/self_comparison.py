@@ -14,10 +14,10 @@ import numpy as np
 
 from drafters.pool import Pool, load_pool
 from drafters.sampling import SamplingParams
-from multidraft.bench.baseline import BASELINE
 from multidraft.bench.measure import Measurement, Request
 from multidraft.bench.suites import load_suite
 from storage.figures import TOO_NOISY
+from storage.records import PLAIN
 
 REACH = 0.93, 1.07
 SHARE = 38 / 40
@@ -28,7 +28,7 @@ def speedups(pool: Pool, prompts: Sequence[str], visits: int, tokens: int) -> li
     params = SamplingParams(max_new_tokens=tokens, draft_length=pool.draft_length)
     found = []
     for visit in range(visits + 1):  # the first warms up
-        run = Measurement(pool, Request(prompts[visit % len(prompts)], BASELINE, params)).compute()
+        run = Measurement(pool, Request(prompts[visit % len(prompts)], PLAIN, params)).compute()
         if visit and run.speedup is not None:
             found.append((run.speedup, run.speedup_uncertainty))
     return found

@@ -26,15 +26,15 @@ from multidraft.bench.action import listed
 from multidraft.policies.specs import is_plain
 from multidraft.policies.titles import policy_title
 from multidraft.service.race import State
-from multidraft.ui.widgets.markup import count, source, speedup_text, too_noisy
+from multidraft.ui.widgets.markup import count, page, source, speedup_text, too_noisy
 from multidraft.ui.widgets.tokens import arm_classes, describe_round, step_of
 from storage.figures import SIDES, timed_side
 from storage.run import Run
 
 SPEEDS = (1.0, 0.5, 0.25, 0.1, 0.025)
-"""What a viewer may choose; ``lanes.html`` has them as well."""
+"""What a viewer may choose."""
 
-_STAGE, _SCRIPT = source("widgets/lanes.html"), source("widgets/lanes.js")
+_STAGE, _SCRIPT = page("widgets/lanes.html", speeds=SPEEDS), source("widgets/lanes.js")
 
 DIGITS = 6
 """Times are sent to the microsecond: finer than any clock behind them, and half the size."""
