@@ -18,7 +18,7 @@ from multidraft.replay.experiment import BEST_FIXED, ORACLE, Experiment
 from multidraft.replay.outcomes import DRAFT_LENGTH, Outcome
 from multidraft.replay.recorded import is_estimate
 from multidraft.replay.walk import Replayed
-from multidraft.service.lab import ReplayJob, Sweep
+from multidraft.service.lab import Sweep
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.charts import NO_DRAFT, REFERENCE, base_figure, policy_style
 from multidraft.ui.widgets.markup import BEST_ARM, MAT, REGRET, UNKNOWN, count, number, percent, signed
@@ -63,13 +63,6 @@ def estimated(spec: str) -> bool:
 
 def _lane_title(spec: str) -> str:
     return title(spec) + (" (estimated)" if estimated(spec) else "")
-
-
-def progress_html(job: ReplayJob[Any]) -> Markup:
-    """How far the replays are."""
-    if not job.total:
-        return markup.progress_html("Reading the texts, in turn with the runs under way …", 0, 1, "Replays")
-    return markup.progress_html(f"{job.replays:,} of {job.total:,} replays …", job.replays, job.total, "Replays")
 
 
 def outcomes_html(experiment: Experiment) -> Markup:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import gradio as gr
+from markupsafe import Markup
 
 from drafters.errors import UserError
 from multidraft.service.lab import ReplayJob
-from multidraft.ui.tabs.lab import view
+from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.events import Updates
 from multidraft.ui.widgets.jobs import RunButtons
 from multidraft.ui.widgets.markup import message_html, problem_html, refused_html
@@ -40,9 +41,9 @@ def watched(
         yield {status: refused_html(error), **buttons.live(running=False)}
         return
     try:
-        yield {status: view.progress_html(job), **buttons.live(running=True), buttons.id: job.id}
+        yield {status: progress_html(job), **buttons.live(running=True), buttons.id: job.id}
         while not job.wait(UPDATE_SECONDS):
-            yield {status: view.progress_html(job)}
+            yield {status: progress_html(job)}
     finally:
         job.leave()
     ended = buttons.live(running=False)
@@ -50,3 +51,10 @@ def watched(
         yield {status: problem_html(job.error), **ended}
     else:
         yield {**({status: STOPPED} if job.result is None else done(job.result)), **ended}
+
+
+def progress_html(job: ReplayJob[Any]) -> Markup:
+    """How far the replays are."""
+    if not job.total:
+        return markup.progress_html("Reading the texts, in turn with the runs under way …", 0, 1, "Replays")
+    return markup.progress_html(f"{job.replays:,} of {job.total:,} replays …", job.replays, job.total, "Replays")
