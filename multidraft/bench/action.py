@@ -88,6 +88,9 @@ def _rivals(level: Sequence[Option]) -> str:
 def _unsettled(live: Advice) -> str:
     """Where it is open whether to speculate at all."""
     best, missing = live.best, FEWEST_TO_TELL - live.prompts
+    if live.sure:
+        why = f"it is faster than {WITHOUT}, which is not certain of `{best.spec}`"
+        return f"run {_named(live.sure)}: {why}. {_settled(live, best, live.sure)}"
     found = best.times_as_fast(live.plain)
     settled = _settled(live, best, live.plain)
     if live.prompts == 1:

@@ -175,7 +175,8 @@ def _rounds_off(advice: Advice) -> dict[str, float]:
 
 
 def _conclusion(advice: Advice, short: int) -> str:
-    best, plain = advice.best, advice.plain
+    fastest, plain = advice.best, advice.plain
+    best = advice.sure or fastest
     decode, request = best.times_as_fast(plain, "decode"), best.times_as_fast(plain)
     named = f"`{best.spec}`, draft length up to {best.length}"
     speeds = (
@@ -187,8 +188,11 @@ def _conclusion(advice: Advice, short: int) -> str:
     if short:
         speeds += f" ({short} more answered too briefly for a speed-up)"
     saved = _saved_by(best)
-    if advice.pays == "yes":
+    if advice.sure:
         time = f"Each request takes {percent(1 - 1 / request.value)} less device time."
+        if best is not fastest:
+            higher = times(fastest.times_as_fast(plain))
+            time += f" The estimate of `{fastest.spec}` is higher, {higher}, but no speed-up of it is certain."
         return f"For this traffic: {named}: {speeds}; {saved}. {time}"
     if advice.pays == "no":
         return f"Don't speculate on this traffic: with the fastest policy, {named}, {speeds}, though {saved}."
@@ -199,12 +203,16 @@ def _conclusion(advice: Advice, short: int) -> str:
             return f"{few} The fastest so far is {named}: {speeds}; {saved}."
         first = advice.saving_most
         lead = f"{quoted(option.spec for option in first)} {'lead' if first[1:] else 'leads'}"
-        faster = [option.spec for option in advice.options if advice.faster(option)]
-        are = "are" if faster[1:] else "is"
-        said = f", though {quoted(faster)} {are} faster than autoregressive decoding" if faster else ""
+        found = {"faster": advice.told(1), "slower": advice.told(-1)}
+        are = [
+            f"{quoted(option.spec for option in told)} {'are' if told[1:] else 'is'} {side}"
+            for side, told in found.items()
+            if told
+        ]
+        said = f", though {' and '.join(are)} than autoregressive decoding" if are else ""
         return (
-            f"{few} The machine was too busy for figures of speed{said}. By target calls, which noise does not affect, "
-            f"{lead}: {_saved_by(*first)}."
+            f"{few} The machine was too busy for figures of speed{said}. By target calls, which do not depend on the "
+            f"clock, {lead}: {_saved_by(*first)}."
         )
     return (
         f"No speed-up of whole requests is certain on this traffic: with the fastest policy, {named}, {speeds}. "

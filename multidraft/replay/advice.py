@@ -138,14 +138,26 @@ class Advice:
         side = self.best.times_as_fast(self.plain).side
         return "yes" if side > 0 else "no" if side < 0 else "open"
 
+    @property
+    def sure(self) -> Option | None:
+        """The fastest of the policies that are certainly faster than plain decoding: not the fastest of all where that
+        one varies too much between prompts."""
+        return next((option for option in self.options if option.times_as_fast(self.plain).side > 0), None)
+
     @cached_property
     def ranks(self) -> dict[str, int]:
         """Of the policies; those that cannot be told apart share one (``storage.figures.ranks``)."""
         return ranks({option.spec: dict(enumerate(option.request.tolist())) for option in self.options})
 
-    def faster(self, option: Option) -> bool:
-        """Whether its requests are faster than plain decoding by the interval that is shown."""
-        return option.times_as_fast(self.plain).told > 0
+    def told(self, side: int) -> list[Option]:
+        """The policies whose requests are faster (1) or slower (-1) than plain decoding by the interval that is
+        shown."""
+        return [option for option in self.options if option.times_as_fast(self.plain).told == side]
+
+    @property
+    def none_faster(self) -> bool:
+        """Whether all policies are slower by the interval that is shown."""
+        return len(self.told(-1)) == len(self.options)
 
     @property
     def saving_most(self) -> list[Option]:

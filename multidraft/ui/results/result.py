@@ -148,6 +148,7 @@ def experiment_result(path: Path, id: str, fits: Fits = unjudged) -> Result | No
     many, on = count(about["prompts"], "prompt"), len({row.prompt for row in summary.compared(rows)})
     many = many if on in (0, about["prompts"]) else f"{on} of {many}"
     settings, foot = settings_of(about), foot_of(about)
+    seed = f", seed {alone[0].seed}" if alone else ""
     subtitle = f"{drawn}. {many}, {settings}"
     body = markup.caption_html(left) if (left := markup.left_out(summary.short_rows(rows))) else Markup()
     body += markup.table_of(
@@ -172,7 +173,7 @@ def experiment_result(path: Path, id: str, fits: Fits = unjudged) -> Result | No
         app=f"tab={kind}&{kind}={about['id']}",
         made=[about],
         warning=warning,
-        settings=[f"{settings}; policies {', '.join(found)}"],
+        settings=[f"{settings}{seed}; policies {', '.join(found)}"],
     )
 
 
@@ -250,8 +251,10 @@ def _headline(
     where = f"on {count(advice.prompts, 'prompt')}" + (f" of “{about['suite']}”" if about["suite"] else "")
     if advice.pays == "no":
         return f"Drafting does not pay {where}", said, None
-    best, few = advice.best, advice.prompts < FEWEST_TO_TELL
-    if advice.pays != "yes" and not few:
+    if advice.none_faster:
+        return f"Every policy was slower than no drafter {where}", said, None
+    best, few = advice.sure or advice.best, advice.prompts < FEWEST_TO_TELL
+    if not (advice.sure or few):
         return f"No certain speed-up of whole requests {where}", said, None
     faster = best.times_as_fast(advice.plain)
     if faster.too_noisy:

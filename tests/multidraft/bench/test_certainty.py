@@ -1,0 +1,59 @@
+"""What is certain is said, also where the policy with the highest estimate is not."""
+
+import numpy as np
+import pytest
+
+from multidraft.bench.summary import Row
+from multidraft.bench.verdict import sentences
+from multidraft.replay.advice import Advice
+from multidraft.ui.results.result import _headline
+from tests.multidraft.bench.test_verdict import NOISE, PLAIN, option
+
+ABOUT = {"draft_length": 6, "suite": None, "source": "batch", "prompt": "p"}
+
+
+def rows(**seconds: list[float]) -> list[Row]:
+    """Of policies, by the seconds of each prompt."""
+    made = {"tokens": 20, "rounds": 10, "mean_accepted_tokens": 2.0, "speedup_uncertainty": 0.05}
+    return [
+        Row(
+            str(prompt),
+            "",
+            policy,
+            "completed",
+            **made,
+            seconds=each,
+            request_seconds=each,
+            speedup=1 / each,
+            request_speedup=1 / each,
+            baseline_seconds=1.0,
+            baseline_request_seconds=1.0,
+            prompt=prompt,
+        )
+        for policy, all in seconds.items()
+        for prompt, each in enumerate(all)
+    ]
+
+
+def test_a_speed_up_that_is_certain_is_named_though_another_policy_has_a_higher_estimate():
+    varied = np.array([0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 4.0])
+    found = Advice.of(PLAIN, [option("rate-hedge", 1.0, noise=varied), option("ucb", 0.7, noise=NOISE)])
+    assert found.pays == "open" and found.best.spec == "rate-hedge" and found.sure and found.sure.spec == "ucb"
+    conclusion, todo, *_ = sentences(found)
+    assert "For this traffic: `ucb`, draft length up to 6: decoding is 1.4" in conclusion
+    assert "The estimate of `rate-hedge` is higher, 1.7" in conclusion and "no speed-up of it is certain" in conclusion
+    assert "run `ucb`, draft length up to 6: it is faster than without drafters" in todo
+    assert "not certain of `rate-hedge`" in todo
+    title, _, best = _headline(ABOUT, rows(ucb=list(0.7 * NOISE), exp3=list(varied)), {"ucb": "UCB", "exp3": "EXP3"})
+    assert title.startswith("UCB answers 1.4") and best == "ucb"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "title"),
+    [
+        ({"ucb": [3.0], "exp3": [2.0]}, "Every policy was slower than no drafter on 1 prompt"),
+        ({"ucb": [3.0] * 8, "exp3": [2.0] * 8}, "Drafting does not pay on 8 prompts"),
+    ],
+)
+def test_a_title_does_not_praise_what_is_slower(seconds: dict[str, list[float]], title: str):
+    assert _headline(ABOUT, rows(**seconds), {"ucb": "UCB", "exp3": "EXP3"})[0] == title
