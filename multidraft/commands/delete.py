@@ -8,8 +8,7 @@ from datetime import date
 from pathlib import Path
 
 import multidraft as md
-from multidraft.commands.history import add_runs, check_known, chosen_runs
-from multidraft.commands.options import split_specs
+from multidraft.commands.options import add_runs, check_known, chosen_runs, split_specs
 from storage.deletion import delete
 from storage.filters import ALL, Filter, run_id
 from storage.queries import count
