@@ -33,7 +33,7 @@ ORDERS = {
 }
 """What the list can be sorted by."""
 
-SETTINGS = ("max_new_tokens", "temperature", "draft_length", "streams")
+SETTINGS = ("max_new_tokens", "temperature", "top_p", "top_k", "draft_length", "streams")
 MADE_ON = ("pool", "card_hash", "hardware", "dtype", "version")
 
 FIGURES = """
@@ -146,7 +146,7 @@ def figures(path: str | Path, of: str | Filter, *, texts: bool = True) -> list[d
     where, values = (Filter(batch_id=(of,)) if isinstance(of, str) else of).where()
     written = ("error", "prompt", "text") if texts else ("NULL AS error", "'' AS prompt", "'' AS text")
     repeated = "coalesce(json_extract(prior, '$.repeated'), 0) AS repeated"
-    columns = ["id", "created_at", "task", "policy", "status", *written, "prompt_hash", *FIGURES, repeated]
+    columns = ["id", "created_at", "task", "policy", "status", *written, "prompt_hash", "prompt_id", *FIGURES, repeated]
     sql = f"SELECT {', '.join(columns)} FROM runs {where} ORDER BY created_at, id LIMIT {MOST_RUNS}"
     return read_dicts(path, sql, values)
 

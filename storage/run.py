@@ -57,9 +57,8 @@ class Baseline:
         rounds, tokens = generation.rounds, len(generation.token_ids)
         mean = generation.seconds / tokens
         each = mean if kind == "answer" else median(r.seconds for r in rounds)
-        off = generation.uncertainty
-        if off is None:
-            off = uncertainty(generation.forwards, FEWEST_BLOCKS)
+        known = generation.uncertainty
+        off = uncertainty(generation.forwards, FEWEST_BLOCKS) if known is None else known
         if off is not None and each:
             off = math.hypot(off, mean / each - 1.0)
         return cls(kind, tokens, each, generation.prefill_seconds, off)
@@ -100,13 +99,14 @@ class Origin:
     """Where a run comes from.
 
     Attributes:
-        task, suite: of the prompt, where they are known.
+        task, suite: of the prompt, where they are known; ``prompt_id`` is what the suite calls it.
         batch_id: common to the runs of one batch, race or benchmark.
         learn: whether drafters and policies may learn from it; who asked for the run says so.
     """
 
     source: Source
     task: str | None = None
+    prompt_id: str | None = None
     suite: str | None = None
     batch_id: str | None = None
     learn: bool = True

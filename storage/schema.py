@@ -69,7 +69,7 @@ DASHBOARD_COLUMNS = """
 
 EXPERIMENT_COLUMNS = """
     batch_id created_at source suite pool card_hash hardware dtype version policy prompt_hash status
-    max_new_tokens temperature draft_length streams output_tokens round_count decode_seconds
+    max_new_tokens temperature top_p top_k draft_length streams output_tokens round_count decode_seconds
     baseline_seconds_per_token speedup regret_rounds
 """.split()
 """What the list of experiments reads without leaving its index."""
@@ -127,7 +127,7 @@ def m006_uncertainty(db: Database) -> None:
 def m007_notes_on_experiments(db: Database) -> None:
     """Notes on batches, races and benchmarks, by what their runs have in common; an index that lists these."""
     db.execute("CREATE TABLE notes (batch_id TEXT PRIMARY KEY, note TEXT NOT NULL)")
-    db.execute(f"CREATE INDEX idx_runs_batch ON runs ({', '.join(EXPERIMENT_COLUMNS)}) WHERE batch_id IS NOT NULL")
+    _index_experiments(db)
 
 
 @migrations()
@@ -185,6 +185,18 @@ def m014_deleted(db: Database) -> None:
     columns = "policy TEXT, created_at TEXT, prompt_hash INTEGER, batch_id TEXT, id INTEGER"
     db.execute(f"CREATE TABLE deleted ({columns}, PRIMARY KEY (policy, created_at, prompt_hash)) WITHOUT ROWID")
     db.execute("CREATE INDEX idx_deleted ON deleted (id)")
+
+
+@migrations()
+def m015_prompt_ids(db: Database) -> None:
+    """What its suite or file calls a prompt; experiments are told apart by top-p and top-k too."""
+    db.execute("ALTER TABLE runs ADD COLUMN prompt_id TEXT")
+    db.execute("DROP INDEX idx_runs_batch")
+    _index_experiments(db)
+
+
+def _index_experiments(db: Database) -> None:
+    db.execute(f"CREATE INDEX idx_runs_batch ON runs ({', '.join(EXPERIMENT_COLUMNS)}) WHERE batch_id IS NOT NULL")
 
 
 def _count_runs(db: Database) -> None:

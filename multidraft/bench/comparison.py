@@ -22,6 +22,8 @@ NAMES = {
     "dtype": "dtype",
     "draft_length": "draft length",
     "temperature": "temperature",
+    "top_p": "top-p",
+    "top_k": "top-k",
     "max_new_tokens": "max new tokens",
     "streams": "texts at once",
     "suite": "suite",

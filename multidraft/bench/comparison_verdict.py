@@ -33,9 +33,11 @@ def sentences(found: Comparison) -> list[str]:
             "They differ in " + "; ".join(f"{name} ({one} → {other})" for name, one, other in found.differs) + "."
         )
     else:
-        said.append("They were made with the same settings, version, pool and machine: what differs is chance.")
+        same = "They were made with the same settings, version, pool and machine"
+        said.append(f"{same}: what differs is chance or the machine's load.")
     if found.baseline and not apart:
-        said.append(f"{quick}, which is no significant difference.")
+        few = found.baseline.prompts < FEWEST_TO_TELL
+        said.append(f"{quick}, {'on too few prompts to test that' if few else 'which is no significant difference'}.")
     return [*said, "Intervals: 95 %, paired bootstrap over the prompts that both ran."]
 
 

@@ -172,7 +172,7 @@ class SuiteRun:
             spec,
             self.params,
             seed_of(self.seed, item, repeat),
-            replace(self.origin, task=item.task or None),
+            replace(self.origin, task=item.task or None, prompt_id=item.id),
             measures_baseline=self.measures_baseline,
             whole_baseline=True,
             earlier=tuple(earlier),

@@ -24,7 +24,7 @@ class Row:
     """The figures of one prompt under one policy, small enough to be retained.
 
     Attributes:
-        id, task: as the suite gives them.
+        id, task: as the suite gives them; of a run whose suite is unknown, its number.
         policy: its spec.
         status: a ``storage.records.Status``, or ``"too long"``.
         tokens, rounds: emitted tokens, and the rounds they took.
@@ -42,6 +42,7 @@ class Row:
         prompt: tells prompts apart, as ``prompt_hash`` does in the history.
         repeated: whether it began with what past queries had taught, this very prompt among them.
         regret_rounds: rounds above those of the best single drafter (greedy runs).
+        run: its number in the history, if it is there.
     """
 
     id: str
@@ -67,26 +68,29 @@ class Row:
     prompt: int = 0
     repeated: bool = False
     regret_rounds: float | None = None
+    run: int | None = None
 
     @classmethod
     def of(cls, id: str, task: str, run: Run, *, too_long: bool = False) -> Row:
         """The row of a run that ended, or was refused as too long."""
         g = run.generation
         seen = g.prior is not None and g.prior.repeated
-        own = {"id": id, "task": task, "error": g.error or g.failures or None, "prompt_hash": prompt_of(g)}
-        row = cls.recorded({**vars(g), **vars(run.scores), **run.derived, **own, "repeated": seen})
+        named = {"id": run.id, "prompt_id": id, "task": task, "prompt_hash": prompt_of(g)}
+        own = {**named, "error": g.error or g.failures or None, "repeated": seen}
+        row = cls.recorded({**vars(g), **vars(run.scores), **run.derived, **own})
         return replace(row, status=TOO_LONG) if too_long else row
 
     @classmethod
     def recorded(cls, values: Mapping[str, Any]) -> Row:
-        """The row of a run of the history (``storage.experiments.figures``); its number there is its id."""
+        """The row of a run of the history (``storage.experiments.figures``)."""
         tokens, each = values["output_tokens"], values["baseline_seconds_per_token"]
         ran = values["round_count"] > 0
         baseline = None if each is None or not ran else tokens * each
         taken = ("policy", "status", "speedup", "request_speedup", "speedup_uncertainty", "streams", "near_tie_gap")
         return cls(
             **{name: values[name] for name in (*taken, "error", "regret_rounds")},
-            id=str(values["id"]),
+            id=values["prompt_id"] or str(values["id"]),
+            run=values["id"],
             task=values["task"] or NO_TASK,
             tokens=tokens,
             rounds=values["round_count"],

@@ -136,7 +136,7 @@ def _prompts(lines: Sequence[Line], prompts: Mapping[int, str], linked: Sequence
 
     def rounds(row: Row, link: bool) -> Markup | str:
         shown = number(row.mean_accepted_tokens, 2)
-        return _page.run(row.id, shown) if link else shown
+        return _page.run(row.run, shown) if link else shown
 
     shown = [
         {

@@ -14,10 +14,12 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from drafters.card import is_bundled
+from multidraft.bench.comparison import NAMES
 from multidraft.bench.runner import seed_of
 from multidraft.bench.suites import load_suite, spread, suite_names
 from multidraft.policies.settings import STARTS
 from multidraft.policies.specs import starts_of
+from multidraft.policies.titles import policy_titles
 from multidraft.service.settings import is_loopback
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.markup import count
@@ -47,6 +49,10 @@ def settings_of(about: Mapping[str, Any]) -> str:
     temperature = about["temperature"]
     parts = [f"at most {about['max_new_tokens']} tokens", f"draft length {about['draft_length']}"]
     parts.append("greedy" if not temperature else f"temperature {temperature:g}")
+    if temperature and about["top_p"] != 1:
+        parts.append(f"top-p {about['top_p']:g}")
+    if temperature and about["top_k"]:
+        parts.append(f"top-k {about['top_k']}")
     if about["streams"] > 1:
         parts.append(f"{about['streams']} texts at once")
     return ", ".join(parts)
@@ -54,8 +60,9 @@ def settings_of(about: Mapping[str, Any]) -> str:
 
 def run_settings(run: Run) -> str:
     """What one run was set to."""
-    settings = {**asdict(run.params), "seed": run.seed}
-    return ", ".join(f"{name.replace('_', ' ')} {str(value).removesuffix('.0')}" for name, value in settings.items())
+    settings = {NAMES.get(name, name): value for name, value in asdict(run.params).items()}
+    settings |= {"seed": run.seed}
+    return ", ".join(f"{name} {str(value).removesuffix('.0')}" for name, value in settings.items())
 
 
 def foot_of(*made: Mapping[str, Any]) -> str:
@@ -94,7 +101,7 @@ def experiment_facts(path: Path, about: Mapping[str, Any], runs: Sequence[Mappin
         ("Settings", f"{settings_of(about)}; {finished}"),
         ("Texts at once", str(about["streams"])),
         *_starts(about["policies"]),
-        ("Seed", "each run has its own" if seed is None else str(seed)),
+        ("Seed", "each prompt has its own" if seed is None else str(seed)),
     ]
     command = _command(about, followed, first, runs)
     return [*facts, ("Run it again", markup.macros("results/page.html").command(command))] if command else facts
@@ -102,8 +109,11 @@ def experiment_facts(path: Path, about: Mapping[str, Any], runs: Sequence[Mappin
 
 def _starts(policies: Sequence[str]) -> list[tuple[str, str]]:
     """What queries began with, by policy."""
-    said = "; ".join(f"{', '.join(specs)} {STARTS[start]}" for start, specs in starts_of(policies).items())
-    return [("Queries began", said)] if said else []
+    titles = policy_titles(policies)
+    said = "; ".join(
+        f"{', '.join(titles[spec] for spec in specs)} {STARTS[start]}" for start, specs in starts_of(policies).items()
+    )
+    return [("Start", said)] if said else []
 
 
 def _command(about: Mapping[str, Any], seed: int | None, first: Run, runs: Sequence[Mapping[str, Any]]) -> str:

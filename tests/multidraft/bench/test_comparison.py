@@ -191,11 +191,11 @@ def test_what_cannot_be_compared_is_refused(second: list[Row], words: str) -> No
     "changes", [{}, {"baseline": None, "status": "error", "error": "no", "rounds": [], "task": None}]
 )
 def test_a_row_read_off_the_history_is_that_of_the_run(tmp_path: Path, changes: dict[str, Any]) -> None:
-    run = make_run(**{"batch_id": "b", "lossless": True, **changes})
+    run = make_run(**{"batch_id": "b", "prompt_id": "s-1", "lossless": True, **changes})
     with Store(tmp_path / "runs.db") as store:
         store.add(run)
     (values,) = experiments.figures(tmp_path / "runs.db", "b")
-    recorded, own = asdict(Row.recorded(values)), asdict(Row.of("1", run.origin.task or "", run))
+    recorded, own = asdict(Row.recorded(values)), asdict(Row.of("s-1", run.origin.task or "", run)) | {"run": 1}
     assert recorded == {
         name: pytest.approx(value) if isinstance(value, float) else value for name, value in own.items()
     }

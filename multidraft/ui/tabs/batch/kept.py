@@ -93,9 +93,13 @@ def kept_batch(path: Path, id: str) -> KeptBatch | None:
         return None
     places = {prompt: place for place, prompt in enumerate(dict.fromkeys(values["prompt"] for values in found))}
     tasks = {values["prompt"]: values["task"] or "" for values in found}
-    items = [SuiteItem(str(place + 1), prompt, tasks[prompt]) for prompt, place in places.items()]
+    ids = {values["prompt"]: values["prompt_id"] for values in found}
+    items = [SuiteItem(ids[prompt] or str(place + 1), prompt, tasks[prompt]) for prompt, place in places.items()]
     of_rows = [places[values["prompt"]] for values in found]
-    rows = [replace(Row.recorded(values), id=items[place].id) for values, place in zip(found, of_rows, strict=True)]
+    rows = [
+        row if values["prompt_id"] else replace(row, id=items[place].id)
+        for row, values, place in zip(map(Row.recorded, found), found, of_rows, strict=True)
+    ]
     return KeptBatch(
         path,
         about,

@@ -41,7 +41,10 @@ def test_a_page_tells_regret_and_what_queries_began_with(tmp_path: Path) -> None
     browser = opened(Results(tmp_path / "runs.db"))
     page = browser.get("/result/batch/a").text
     assert ">Regret, rounds/prompt</th>" in page and re.search(r">0.5<small>-[\d.]+ to 2.\d</small></td>", page)
-    assert "rate-hedge from what past queries taught, else from the router&#39;s guess" in page and "ucb cold" in page
+    assert (
+        "RateHedge (ours) from what past queries taught, else from the router&#39;s guess" in page
+        and "UCB cold" in page
+    )
     data = browser.get("/result/batch/a.json").json()
     assert sorted(data["prompts"].values()) == [f"p{n}" for n in range(6)]
     assert data["rows"][0]["prompt"] in data["prompts"]
@@ -61,3 +64,17 @@ def test_intervals_of_tasks_take_some_prompts(tmp_path: Path) -> None:
     interval = r"×<small>[\d.]+–"
     assert re.search(interval, sums) and not re.search(interval, rare)
     assert "for tasks with at least 6 prompts" in page
+
+
+def test_top_p_and_top_k_are_told_and_compared(tmp_path: Path) -> None:
+    sampled = {"temperature": 1.0, "top_p": 0.5, "top_k": 7}
+    with Store(tmp_path / "runs.db") as store:
+        for race, settings in (("a", sampled), ("b", {**sampled, "top_p": 1.0})):
+            for policy in ("ucb", "hedge"):
+                store.add(make_run(policy=policy, batch_id=race, source="race", seed=321, **settings))
+    browser = opened(Results(tmp_path / "runs.db"))
+    page = browser.get("/result/race/a").text
+    assert page.count("temperature 1, top-p 0.5, top-k 7") > 2 and "draft length 3, temperature 1, top-p" in page
+    assert "seed 321; policies" in page and browser.get("/result/race/a.json").json()["top_p"] == 0.5
+    compared = browser.get("/result/comparison/a/b").text
+    assert "They differ in top-p (0.5 → 1)." in compared and "made alike" not in compared

@@ -39,6 +39,8 @@ def test_a_batch_of_an_earlier_server_is_there_whole(workbench: Workbench, tmp_p
     assert "UCB" in shown[tab.summary] and f"result/batch/{id}" in shown[tab.verdict]
     report = json.loads(Path(shown[tab.downloads[1]].value["path"]).read_text())
     assert report["batch"] == id and len(report["rows"]) == 4 and report["parameters"]["draft_length"] == 4
+    assert [row["id"] for row in report["rows"]] == ["1", "1", "3", "3"], "as the file counts them"
+    assert [row["run"] for row in report["rows"]] == [1, 2, 3, 4]
     html = tab.open(id, click(item=1))
     assert html.count("<article>") == 2 and "md-token" in html and "bcd" in html
 
