@@ -9,11 +9,10 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from drafters.errors import quoted
-from multidraft.serving.openai.errors import ApiError
+from multidraft.serving.openai.errors import refusal
 
 ANY = "*"
 
@@ -78,12 +77,12 @@ class Guard:
         origin = headers.get("Origin")
         if not self._known(f"//{headers.get('Host', '')}"):
             said = f"this server does not answer to the name {quoted(headers.get('Host', ''))}"
-            return await self._refuse(f"{said}; its operator can add it to MULTIDRAFT_HOSTS", scope, receive, send)
+            said += "; its operator can add it to MULTIDRAFT_HOSTS"
+            return await refusal(str(scope["path"]), 421, said)(scope, receive, send)
         if origin is not None and scope["method"] not in ("GET", "HEAD", "OPTIONS") and not self._known(origin):
             said = f"pages of {quoted(origin)} may not write to this server"
-            return await self._refuse(
-                f"{said}; its operator can allow more hosts by MULTIDRAFT_HOSTS", scope, receive, send
-            )
+            said += "; its operator can allow more hosts by MULTIDRAFT_HOSTS"
+            return await refusal(str(scope["path"]), 421, said)(scope, receive, send)
         is_file = "/file=" in str(scope["path"])
 
         async def guarded(message: Message) -> None:
@@ -110,7 +109,3 @@ class Guard:
         except ValueError:
             return name in self._hosts
         return True
-
-    async def _refuse(self, said: str, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = ApiError(421, said).response() if str(scope["path"]).startswith("/v1/") else None
-        await (answer or JSONResponse({"detail": said}, 421))(scope, receive, send)

@@ -10,13 +10,13 @@ from anyio import sleep_forever, to_thread
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from drafters.errors import BusyError
 from multidraft.service.limits import Allowance
 from multidraft.service.line import CALLER
-from multidraft.serving.openai.errors import ApiError
+from multidraft.serving.openai.errors import refusal
 from multidraft.ui.results.pages import root_of
 from multidraft.ui.widgets.markup import source
 
@@ -54,10 +54,7 @@ class BodyLimit:
         detail = f"the body of a request may have {limit:,} bytes here; {advice}"
         length = Headers(scope=scope).get("Content-Length", "")
         if length.isdecimal() and (len(length) > 18 or int(length) > limit):
-            answer = JSONResponse({"detail": detail}, 413, {"Connection": "close"})
-            if str(scope["path"]).startswith("/v1/"):
-                answer = ApiError(413, detail).response()
-            return await answer(scope, receive, send)
+            return await refusal(str(scope["path"]), 413, detail)(scope, receive, send)
         read = 0
 
         async def counted() -> Message:

@@ -83,6 +83,13 @@ class ApiError(Exception):
         return JSONResponse(self.form(), self.status, headers)
 
 
+def refusal(path: str, status: int, said: str) -> JSONResponse:
+    """The answer to a request that is refused before anything reads it, in the form that is usual at its path."""
+    if path.startswith("/v1/"):
+        return ApiError(status, said).response()
+    return JSONResponse({"detail": said}, status, {"Connection": "close"} if status == 413 else None)
+
+
 async def answer_astray(request: Request) -> JSONResponse:
     """Where the ``/v1`` of an address is missing."""
     said = f"there is no {request.url.path} here, only /v1{request.url.path}: the base URL of clients ends in /v1"
