@@ -288,7 +288,7 @@ class Verdicts:
         self._jobs: dict[tuple[str, int], AdviceJob] = {}
 
     def job(self, id: str) -> AdviceJob:
-        """The one on an experiment; a new one where runs were added, or the last was stopped.
+        """The one on an experiment; a new one where runs were added, or the last was stopped or failed.
 
         Raises:
             UserError: too many jobs wait.
@@ -300,7 +300,7 @@ class Verdicts:
         key = id, about["runs"] if about else 0
         with self._lock:
             job = self._jobs.pop(key, None)
-            if job is None or job.cancelled.is_set():
+            if job is None or job.cancelled.is_set() or job.error:
                 job = self.work.advise(TextFilter(Filter(batch_id=(id,))), shared=True)
             self._jobs[key] = job
             while len(self._jobs) > VERDICTS_KEPT:

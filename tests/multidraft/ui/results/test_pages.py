@@ -23,6 +23,7 @@ from multidraft.bench.suites import SuiteItem, load_suite, spread
 from multidraft.commands import bench
 from multidraft.commands.options import check_decoding, limited, split_specs
 from multidraft.replay import advice
+from multidraft.service import lab
 from multidraft.service.batch import BatchJob
 from multidraft.service.lab import LabWork, Verdicts
 from multidraft.service.odd import ODD
@@ -283,6 +284,15 @@ def test_a_batch_that_cannot_be_replayed_says_so_on_its_page(workbench: Workbenc
     verdicts = Verdicts(LabWork(workbench))
     said = pages.advice_on(verdicts, experiments.listed(path, limit=1)[0]["id"])
     assert "No advice on drafters and draft length: no run can be replayed" in said.line and not said.verdict
+
+
+def test_a_verdict_that_failed_is_tried_again(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    verdicts = Verdicts(LabWork(workbench))
+    with monkeypatch.context() as locked:
+        locked.setattr(lab, "recorded_texts", lambda *_: 1 / 0)
+        assert verdicts.job("a").wait(30) and "ZeroDivisionError" in str(verdicts._jobs["a", 0].error)
+    job = verdicts.job("a")
+    assert job.wait(30) and "no run can be replayed" in str(job.error)
 
 
 @pytest.mark.parametrize("changes", [{}, {"suite": "mine"}, {"pool": "mine"}, {"streams": 2}, {"seed": 1}])
