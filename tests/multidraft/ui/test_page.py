@@ -15,6 +15,7 @@ from drafters.costs import CostMeter
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.bench.measure import Request
+from multidraft.service.limits import Limits
 from multidraft.service.pool_loading import PoolLoader
 from multidraft.service.workbench import RunJob, Workbench
 from multidraft.ui import app
@@ -235,7 +236,8 @@ def test_a_link_restores_prompt_policy_and_settings(unused_play: Play) -> None:
     tab, settings = unused_play, {"max_new_tokens": "20", "temperature": "0.5", "seed": "3"}
     shown = restored(tab, prompt="abc <b>", with_policy="ucb", run="7", **settings)
     length, heat, *_, seed = tab.settings
-    assert "Press Run" in shown[tab.status] and shown[tab.prompt] == "abc <b>" and shown[tab.policy].value == "ucb"
+    named = "Taken from the link: prompt, policy, max new tokens, temperature, seed. Press Run."
+    assert named in shown[tab.status] and shown[tab.prompt] == "abc <b>" and shown[tab.policy].value == "ucb"
     assert ("UCB · ucb", "ucb") in shown[tab.policy].choices, "the page may have been built with those of another pool"
     assert {field: shown.get(field) for field in tab.settings if field in shown} == {length: 20, heat: 0.5, seed: 3}
     shown = restored(tab, with_policy="ucb:beta=0.1")
@@ -256,12 +258,18 @@ def test_other_parameters_of_the_address_are_none_of_plays(unused_play: Play) ->
     [
         ({"max_new_tokens": "<b>many</b>"}, "max new tokens must be a number"),
         ({"max_new_tokens": "0"}, "max new tokens"),
+        ({"max_new_tokens": "1234567"}, "max new tokens must be at most 50 here, got 1,234,567"),
+        ({"draft_length": "400"}, "draft length must be at most 16 here, got 400"),
+        ({"temperature": "99"}, "temperature must be at most 2 here, got 99"),
         ({"temperature": "-1"}, "temperature"),
         ({"seed": "1.5"}, "seed must be a whole number"),
         ({"top_k": "nan"}, "whole number"),
     ],
 )
-def test_a_broken_link_says_what_is_wrong_and_changes_nothing(unused_play: Play, query: dict, words: str) -> None:
+def test_a_broken_link_says_what_is_wrong_and_changes_nothing(
+    unused_play: Play, query: dict, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unused_play.workbench, "limits", Limits(new_tokens=50))
     shown = restored(unused_play, prompt="abc", **query)
     status = shown.pop(unused_play.status)
     assert words in status and 'role="alert"' in status and "<b>" not in status

@@ -1,6 +1,7 @@
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from multidraft.ui.widgets import exports
 from storage.connection import open_reader
 from storage.store import Store
 from tests.history import recorded
-from tests.multidraft.ui.building import after, built
+from tests.multidraft.ui.building import after, built, laid_out
 from tests.multidraft.ui.tabs.visits import click, visit
+from tests.runs import make_run
 
 PARAMS = SamplingParams(max_new_tokens=8, draft_length=4)
 ITEMS = [SuiteItem("1", "abc abd", "letters"), SuiteItem("2", "a" * 200, "long"), SuiteItem("3", "bcd bce", "")]
@@ -276,3 +278,32 @@ def test_answers_of_a_few_tokens_are_left_out_of_speedups(workbench: Workbench) 
     html = summary + row + batch_view.detail_html(short, 0)
     assert "2 runs of fewer than 8 tokens are left out" in html and "Too short to say" in html
     assert "×" not in html and "md-best" not in html and "md-matrix" not in html
+
+
+def test_how_long_a_batch_would_take_is_said_by_what_the_newest_took(workbench: Workbench) -> None:
+    tab, pool = Batch(workbench), workbench.pool
+    pool.costs = pool.new_costs()
+    assert "10 prompts under 2 policies." in tab.takes("pocket", None, ["ucb", "exp3"], 10, 100, 1), "nothing is known"
+    pool.costs.plain.clock(0, 0.01)
+    at_most = tab.takes("pocket", None, ["ucb", "exp3"], 10, 100, 1)
+    assert (
+        "10 prompts under 2 policies: about 30 s at most on a quiet machine" in at_most
+    )  # 1,000 tokens of the two and the baseline
+    made_on = {"card_hash": pool.card_hash, "hardware": workbench.hardware, "dtype": pool.dtype, "max_new_tokens": 20}
+    for minute in range(5):  # a run of at most 20 tokens takes a minute
+        at = datetime(2026, 1, 1, 0, minute, tzinfo=UTC)
+        workbench.store.add(make_run(**made_on, source="batch", batch_id="a", created_at=at))
+    late = datetime(2026, 1, 3, tzinfo=UTC)  # the server was down
+    workbench.store.add(make_run(**made_on, source="batch", batch_id="a", created_at=late))
+    assert workbench.store.flush()
+    assert "under 2 policies: about 17 min, by the newest" in tab.takes("pocket", None, ["ucb", "exp3"], 10, 17, 1)
+    assert tab.takes("pocket", None, [], 10, 100, 1) == ""
+    assert "did you mean ucb?" in tab.takes("pocket", None, ["ucb", "ucbb"], 10, 100, 1)
+    assert tab.takes("pocket", None, ["ucb"], 10, 100, 4) == tab.takes(None, None, ["ucb"], 0, 100, 1) == ""
+    assert tab.takes("pocket", None, ["ucb"], None, 100, 1) == tab.takes("pocket", None, ["ucb"], -1, 100, 1) == ""
+
+
+def test_it_is_told_anew_when_a_batch_has_ended_and_when_the_tab_is_opened(workbench: Workbench) -> None:
+    page, place = laid_out(tab := Batch(workbench), workbench)
+    events = {target for fn in page.fns.values() if fn.fn == tab.takes for target in fn.targets}
+    assert {(place._id, "select"), (tab.summary._id, "change")} < events
