@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.app import serve
 from tests.browser.find_chromium import started
-from tests.browser.test_play import DONE, run_example
+from tests.browser.test_play import ran_example
 
 ACTION_MS = 60_000
 
@@ -116,8 +116,7 @@ def _foreign(url: str) -> bool:
 def recorded(chromium: Browser, address: str) -> None:
     """A run to look at."""
     with visiting(chromium, address) as page:
-        run_example(page, tokens=24)
-        expect(page.locator(DONE)).to_be_visible()
+        ran_example(page, tokens=24)
 
 
 @pytest.fixture

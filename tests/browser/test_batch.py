@@ -21,6 +21,13 @@ def open_batch(page: Page) -> None:
     type_into(page.locator("#length input"), "12")
 
 
+def run_batch(page: Page, prompts: int) -> None:
+    """Begin one of so many prompts of the bundled suite, 0 for all."""
+    open_batch(page)
+    type_into(page.locator("#limit input"), str(prompts))
+    page.locator("#batch-run").click()
+
+
 def upload(page: Page, path: Path) -> None:
     page.locator("#upload input[type=file]").set_input_files(path)
 
@@ -67,9 +74,7 @@ def test_a_file_with_a_bad_line(page: Page, tmp_path: Path) -> None:
 
 
 def test_a_bundled_suite_can_be_stopped(page: Page) -> None:
-    open_batch(page)
-    type_into(page.locator("#limit input"), "0")
-    page.locator("#batch-run").click()
+    run_batch(page, 0)
     expect(page.locator("#rows tbody tr").first).to_be_visible()
     page.locator("#batch-stop").click()
     expect(page.locator("#batch-status")).to_contain_text(re.compile(r"Stopped: \d+ of \d+ runs"))
@@ -104,9 +109,7 @@ def test_a_file_that_is_too_large_gets_a_message(page: Page, tmp_path: Path) -> 
 
 
 def test_a_batch_goes_on_while_the_page_is_reloaded(page: Page) -> None:
-    open_batch(page)
-    type_into(page.locator("#limit input"), "4")
-    page.locator("#batch-run").click()
+    run_batch(page, 4)
     expect(page.locator("#rows tbody tr").first).to_be_visible()
     page.wait_for_function("location.search.includes('batch=')")
     page.reload()
@@ -127,9 +130,7 @@ def test_a_batch_goes_on_while_the_page_is_reloaded(page: Page) -> None:
 
 @pytest.mark.long
 def test_nothing_jumps_when_a_batch_ends_and_its_verdict_comes(page: Page) -> None:
-    open_batch(page)
-    type_into(page.locator("#limit input"), "6")
-    page.locator("#batch-run").click()
+    run_batch(page, 6)
     expect(page.locator("#rows tbody tr").first).to_be_visible()
     page.locator("#batch-status").evaluate("status => status.scrollIntoView()")
     page.evaluate(SHIFTS.replace("buffered: true", "buffered: false"))
@@ -163,17 +164,13 @@ def test_a_frame_tells_the_page_around_it_which_batch_it_shows(page: Page) -> No
         "Object.defineProperty(window, 'parent', {value: {postMessage: tell}});"
     )
     page.reload()
-    open_batch(page)
-    type_into(page.locator("#limit input"), "1")
-    page.locator("#batch-run").click()
+    run_batch(page, 1)
     page.wait_for_function("told.some((query) => /tab=batch&batch=[0-9a-f]{32}/.test(query))")
     expect(page.locator("#batch-status .md-done")).to_be_visible()
 
 
 def test_a_refused_batch_leaves_the_results_of_the_last(page: Page) -> None:
-    open_batch(page)
-    type_into(page.locator("#limit input"), "1")
-    page.locator("#batch-run").click()
+    run_batch(page, 1)
     expect(page.locator("#batch-status .md-done")).to_contain_text("2 of 2 runs")
     for typed, said in (("0", "must be at least 1"), ("2.5", "must be a whole number, got 2.5")):
         type_into(page.locator("#length input"), typed)

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import visiting
-from tests.browser.test_play import DONE, run_example, run_long, take_long
+from tests.browser.test_play import DONE, ran_example, run_example, run_long, take_long
 
 TABS = ("Play", "Race", "Batch", "Lab", "Results", "Dashboard", "Pool")
 
@@ -21,8 +21,7 @@ def phone(request: pytest.FixtureRequest, chromium: Browser, address: str) -> It
 
 @pytest.mark.parametrize("phone", ["dark"], indirect=True)
 def test_a_phone_never_scrolls_sideways(phone: Page) -> None:
-    run_example(phone, tokens=24)
-    expect(phone.locator(DONE)).to_be_visible()
+    ran_example(phone, tokens=24)
     for tab in TABS:
         phone.get_by_role("tab", name=tab).click()
         phone.wait_for_timeout(700)  # charts settle
@@ -42,8 +41,7 @@ def test_a_phone_goes_to_the_output_when_a_run_starts(phone: Page) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("phone", ["light"], indirect=True)
 def test_edges_on_a_phone(phone: Page) -> None:
-    run_example(phone, tokens=24)
-    expect(phone.locator(DONE)).to_be_visible()
+    ran_example(phone, tokens=24)
     left = "node => node.getBoundingClientRect().left"
     card, bars = (phone.locator(box).evaluate(left) for box in ("#output .md-run", "#output .md-timeline"))
     assert bars - card >= 12, "bars that are scrolled away end before the card's edge"
@@ -87,8 +85,7 @@ def test_a_long_output_stays_in_sight_at_its_end(page: Page) -> None:
 
 
 def test_all_cards_have_one_border(page: Page) -> None:
-    run_example(page, tokens=8)
-    expect(page.locator(DONE)).to_be_visible()
+    ran_example(page, tokens=8)
     borders = [
         page.locator(card).first.evaluate("node => getComputedStyle(node).border")
         for card in ("#output", "#chart", ".md-tile")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.test_play import DONE, run_example
+from tests.browser.test_play import DONE, ran_example, run_example
 from tests.history import recorded
 
 
@@ -19,8 +19,7 @@ def ran(shared: Page) -> Page:
 
 
 def run(page: Page) -> None:
-    run_example(page, tokens=48)
-    expect(page.locator(DONE)).to_be_visible()
+    ran_example(page, tokens=48)
     expect(page.locator("#output .md-coming")).to_have_count(0)
 
 

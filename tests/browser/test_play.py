@@ -16,6 +16,12 @@ def run_example(page: Page, tokens: int = 32) -> None:
     page.locator("#run").click()
 
 
+def ran_example(page: Page, tokens: int = 32) -> None:
+    """The same, to its end."""
+    run_example(page, tokens)
+    expect(page.locator(DONE)).to_be_visible()
+
+
 def take_example(page: Page, tokens: int) -> None:
     set_length(page, tokens)
     page.locator("#example-task").get_by_text("json", exact=True).click()
@@ -95,8 +101,7 @@ def test_tokens_are_coloured_by_drafter_and_the_targets_own_are_marked(page: Pag
 
 def test_figures_legend_chart_and_details(page: Page) -> None:
     choose_policy(page, "HedgeSpec (NormalHedge) · normal-hedge")
-    run_example(page)
-    expect(page.locator(DONE)).to_be_visible()
+    ran_example(page)
     figures = page.locator("#tiles .md-tile dd:not(.md-unit)").all_inner_texts()
     # Of the speed-up a busy machine tells the side, or nothing.
     assert len(figures) == 4 and all(re.match(r"\d|–|faster|slower", figure) for figure in figures), figures
