@@ -65,6 +65,11 @@ def run_settings(run: Run) -> str:
     return ", ".join(f"{name} {str(value).removesuffix('.0')}" for name, value in settings.items())
 
 
+def made_of(run: Run) -> dict[str, Any]:
+    """When a run was made, and on what, as ``experiments.listed`` has it of several."""
+    return {"created_at": run.created_at.isoformat(), **asdict(run.conditions)}
+
+
 def foot_of(*made: Mapping[str, Any]) -> str:
     """The line at the foot of a picture: without its conditions a speed-up says nothing. Where several results differ,
     each has its own."""

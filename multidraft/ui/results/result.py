@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,12 @@ from multidraft.policies.titles import policy_title, policy_titles
 from multidraft.service import odd
 from multidraft.service.odd import Fits, unjudged
 from multidraft.ui.results import drawing
-from multidraft.ui.results.conditions import experiment_facts, facts_of, foot_of, run_settings, settings_of
+from multidraft.ui.results.conditions import experiment_facts, facts_of, foot_of, made_of, run_settings, settings_of
 from multidraft.ui.results.drawing import Bar
 from multidraft.ui.results.picture import Picture
 from multidraft.ui.widgets import lanes, markup, tokens
 from multidraft.ui.widgets.markup import count, number, percent
 from storage import experiments, queries
-from storage.experiments import MADE_ON
 from storage.figures import FEWEST_TO_TELL, Ratio, timed_interval, timed_short, timed_side
 from storage.kept import kept
 from storage.records import FINISHED, PHASES, PLAIN
@@ -55,7 +54,7 @@ class Result:
         figures: what the picture draws, a line each.
         data: all of it as plain values.
         app: query of the app's address that opens it there.
-        made: when, and on what: the keys ``created_at`` and ``MADE_ON``; of a comparison, of both.
+        made: when, and on what: the keys ``created_at`` and ``experiments.MADE_ON``; of a comparison, of both.
         warning: of prompts that the target knows nothing of.
         settings: what a citation says of each: policies, lengths and so on.
     """
@@ -83,7 +82,7 @@ def run_result(path: Path, id: int, fits: Fits = unjudged) -> Result | None:
         return None
     g, values = run.generation, run.to_json()
     warning = odd.warning(fits, run.conditions.card_hash, [g.prompt])
-    made = {"created_at": values["created_at"], **{name: values[name] for name in MADE_ON}}
+    made = made_of(run)
     title = f"{policy_title(g.policy)}: {count(len(g.token_ids), 'token')} with "
     title += f"{count(len(g.rounds), 'call')} of the target model"
     title += f" instead of {len(g.token_ids):,}" if len(g.rounds) < len(g.token_ids) else ""
@@ -226,10 +225,9 @@ def front_picture(run: Run) -> Picture:
         (number(g.mean_accepted_tokens, 2), "tokens per call"),
         (markup.speedup_text(run.speedup, run.speedup_uncertainty), "decode speed-up"),
     ]
-    made = {"created_at": run.created_at.isoformat(), **asdict(run.conditions)}
     title = "Small drafters guess ahead, the target model checks"
     about = "The output is exactly the target model's own. Colours say which drafter guessed the token."
-    return drawing.tokens(title, about, figures, g.rounds, g.drafters, foot_of(made))
+    return drawing.tokens(title, about, figures, g.rounds, g.drafters, foot_of(made_of(run)))
 
 
 def _round(r: Mapping[str, Any]) -> dict[str, Any]:

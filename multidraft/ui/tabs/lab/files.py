@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -16,7 +15,7 @@ from multidraft._version import version
 from multidraft.bench.action import listed
 from multidraft.replay.experiment import Experiment
 from multidraft.service.lab import Sweep
-from multidraft.ui.results.conditions import bibtex
+from multidraft.ui.results.conditions import bibtex, made_of
 from multidraft.ui.results.pages import root_of
 from multidraft.ui.tabs.lab import view
 from multidraft.ui.tabs.lab.texts import Asked, query_of
@@ -76,13 +75,12 @@ def cited_html(experiment: Experiment, asked: Asked, request: gr.Request | None)
     texts, specs = markup.count(len(runs), "text"), list(experiment.regret)
     title = f"Replay of {markup.count(len(specs), 'policy')} on {texts}"
     settings = f"policies {', '.join(specs)}, draft length {lengths}, replayed with multidraft {version()}"
-    made = {"created_at": runs[0].created_at.isoformat(), **asdict(runs[0].conditions)}
     root = root_of(request.request) if request and request.request else "http://localhost"  # which is not cited
     query = urlencode(query_of(asked, specs), quote_via=quote)
     address = f"{root}/?{query}"
     batch = asked.batch if asked.run is None else None
     place = f"lab-{hashlib.sha256(query.encode()).hexdigest()[:8]}"  # a key for each replay of the same runs
-    entry = bibtex(place, title, [made], address, [settings])
+    entry = bibtex(place, title, [made_of(runs[0])], address, [settings])
     return markup.macros("tabs/lab/view.html").cited(entry, batch, bool(batch) or asked.run is not None)
 
 
