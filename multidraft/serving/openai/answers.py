@@ -218,12 +218,12 @@ class ChatForm(Form):
         return {"index": growing.index, "delta": {"content": news.text} if news.text else {}, **self._rest(news)}
 
     def _rest(self, news: News) -> dict[str, Any]:
-        known = [{**self._named(k.token, k.logprob), "top_logprobs": self._tops(k)} for k in news.logprobs]
+        known = [
+            {**self._named(k.token, k.logprob), "top_logprobs": [self._named(*top) for top in k.top]}
+            for k in news.logprobs
+        ]
         logprobs = {"content": known, "refusal": None} if self.logprobs else None
         return {"logprobs": logprobs, "finish_reason": news.reason}
-
-    def _tops(self, known: TokenLogprob) -> list[dict[str, Any]]:
-        return [self._named(token, value) for token, value in known.top]
 
     def _named(self, token: int, logprob: float | None) -> dict[str, Any]:
         text = self.token(token)

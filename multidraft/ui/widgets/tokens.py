@@ -34,7 +34,10 @@ def rounds_html(rounds: Sequence[Round], drafters: Sequence[str]) -> Markup:
     """The tokens of ``rounds``, to be appended to :data:`OUTPUT_START`. Rejected guesses are struck through, and shown
     only where the reader asks for them. ``drafters`` are the pool's, in the order of the arms."""
     kinds = arm_classes(drafters)
-    return Markup().join(_macros.round(r, kinds[r.arm], describe_round(r), _rejected(r), _step(r)) for r in rounds)
+    return Markup().join(
+        _macros.round(r, kinds[r.arm], describe_round(r), _visible("".join(map(r.text_of, r.rejected))), _step(r))
+        for r in rounds
+    )
 
 
 def describe_round(r: Round) -> str:
@@ -94,10 +97,6 @@ def rounds_table_html(rounds: Sequence[Round]) -> Markup:
     columns = ("Text", "Drafter", "Round", "Accepted", "Reward", "ms")
     table = table_html(columns, rows, figures=4, kind="md-texts", label="Rounds")
     return folded("Every round in detail", table, _macros.reward_note())
-
-
-def _rejected(r: Round) -> str:
-    return _visible("".join(map(r.text_of, r.rejected)))
 
 
 def _step(r: Round) -> str:
