@@ -11,7 +11,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from drafters.card import is_bundled
 from multidraft.bench.comparison import NAMES
@@ -22,6 +22,7 @@ from multidraft.policies.specs import starts_of
 from multidraft.policies.titles import policy_titles
 from multidraft.service.settings import is_loopback
 from multidraft.ui.widgets import markup
+from multidraft.ui.widgets.controls import LONGEST_LINK
 from multidraft.ui.widgets.markup import count
 from storage import experiments
 from storage.records import PLAIN
@@ -68,6 +69,15 @@ def run_settings(run: Run) -> str:
 def made_of(run: Run) -> dict[str, Any]:
     """When a run was made, and on what, as ``experiments.listed`` has it of several."""
     return {"created_at": run.created_at.isoformat(), **asdict(run.conditions)}
+
+
+def again_in_play(run: Run) -> str:
+    """Query of the address of *Play* with a run's prompt, policy and settings; empty for one within a conversation, and
+    where it would be too long."""
+    g = run.generation
+    named = {"prompt": g.prompt, "with_policy": g.policy, "with_pool": run.conditions.pool}
+    query = urlencode({**named, **asdict(run.params), "seed": run.seed})
+    return query if not g.turns and len(query) <= LONGEST_LINK else ""
 
 
 def foot_of(*made: Mapping[str, Any]) -> str:

@@ -20,7 +20,15 @@ from multidraft.policies.titles import policy_title, policy_titles
 from multidraft.service import odd
 from multidraft.service.odd import Fits, unjudged
 from multidraft.ui.results import drawing
-from multidraft.ui.results.conditions import experiment_facts, facts_of, foot_of, made_of, run_settings, settings_of
+from multidraft.ui.results.conditions import (
+    again_in_play,
+    experiment_facts,
+    facts_of,
+    foot_of,
+    made_of,
+    run_settings,
+    settings_of,
+)
 from multidraft.ui.results.drawing import Bar
 from multidraft.ui.results.picture import Picture
 from multidraft.ui.widgets import lanes, markup, tokens
@@ -56,6 +64,7 @@ class Result:
         app: query of the app's address that opens it there.
         made: when, and on what: the keys ``created_at`` and ``experiments.MADE_ON``; of a comparison, of both.
         warning: of prompts that the target knows nothing of.
+        again: query of the app's address that has *Play* ready to run the same again; empty where it cannot.
         settings: what a citation says of each: policies, lengths and so on.
     """
 
@@ -72,6 +81,7 @@ class Result:
     made: Sequence[Mapping[str, Any]]
     settings: Sequence[str]
     warning: str = ""
+    again: str = ""
 
 
 @kept
@@ -117,6 +127,7 @@ def run_result(path: Path, id: int, fits: Fits = unjudged) -> Result | None:
         figures=[_round(r) for r in values["rounds"]],
         data=values,
         app=f"tab=dashboard&run={run.id}",
+        again=again_in_play(run),
         made=[made],
         warning=warning,
         settings=[f"policy {g.policy}, {run_settings(run)}"],

@@ -31,6 +31,9 @@ SEED = "The same seed gives the same run, unless the policy depends on measured 
 SETTINGS = ("max_new_tokens", "temperature", "top_p", "top_k", "draft_length", "seed")
 """Fields of :func:`settings`, as addresses call them; ``address.js`` has them as well."""
 
+LONGEST_LINK = 6000
+"""Characters of a link's query with them: browsers, proxies and chat programs cut longer ones."""
+
 HOTTEST, LARGEST_TOP_K = 2.0, 200
 """The most that the fields of temperature and top-k take."""
 

@@ -9,12 +9,9 @@ from drafters.errors import UserError
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.service.inputs import make_params, whole_number
-from multidraft.ui.widgets.controls import SETTINGS, check_fields
+from multidraft.ui.widgets.controls import LONGEST_LINK, SETTINGS, check_fields
 
-LONGEST = 6000
-"""Characters of a link's query: browsers, proxies and chat programs cut longer ones."""
-
-COPY_LINK = f"(...values) => copyLink({LONGEST}, ...values)"
+COPY_LINK = f"(...values) => copyLink({LONGEST_LINK}, ...values)"
 """Script of the button. It is called with the button's text, the status line, prompt, policy and the settings, and
 returns the first two."""
 

@@ -2,10 +2,13 @@
 
 import re
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 from multidraft.ui import example
 from multidraft.ui.results.pages import Results
+from multidraft.ui.widgets.controls import SETTINGS
 from storage.run import Scores
 from storage.store import Store
 from tests.multidraft.ui.building import opened
@@ -78,3 +81,18 @@ def test_top_p_and_top_k_are_told_and_compared(tmp_path: Path) -> None:
     assert "seed 321; policies" in page and browser.get("/result/race/a.json").json()["top_p"] == 0.5
     compared = browser.get("/result/comparison/a/b").text
     assert "They differ in top-p (0.5 → 1)." in compared and "made alike" not in compared
+
+
+def test_a_run_s_page_leads_to_play_with_all_that_it_was_made_with(tmp_path: Path) -> None:
+    settings = {"temperature": 0.7, "top_p": 0.5, "top_k": 7, "draft_length": 4, "max_new_tokens": 24, "seed": 9}
+    made = [{"prompt": "a & b 😀 100%", **settings}, {"prompt": "x" * 7000}, {"turns": (("hello", "hi"),)}]
+    with Store(tmp_path / "runs.db") as store:
+        for one in made:
+            store.add(make_run(**one))
+    browser = opened(Results(tmp_path / "runs.db"))
+    run, *others = (browser.get(f"/result/run/{number}").text for number in (1, 2, 3))
+    (query,) = re.findall(r'<a href="[^"]*/\?([^"]*)">Run it again in Play', run)
+    asked = dict(parse_qsl(unescape(query)))
+    assert (asked["prompt"], asked["with_policy"]) == ("a & b 😀 100%", "ucb:beta=0.1")
+    assert {name: float(asked[name]) for name in SETTINGS} == settings
+    assert not any("Run it again in Play" in page for page in others), "too long; within a conversation"
