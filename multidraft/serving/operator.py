@@ -63,12 +63,17 @@ class Operator:
             return refused
         number, batch = request.path_params.get("number"), request.path_params.get("batch")
         chosen = Filter(batch_id=(batch,)) if batch else Filter(id=(run_id(number or 0),))
+        job = self.jobs.find(batch, Job) if batch else None
+        if job and not job.done:
+            return JSONResponse({"detail": "it is still under way: stop it first"}, 409)
         try:
             deleted = await run_in_threadpool(delete, self._history, chosen)
         except StorageError as error:
             return JSONResponse({"detail": str(error)}, 503)
         if not deleted:
             return JSONResponse({"detail": "the history has no such run"}, 404)
+        if job:  # the page shows it from there
+            self.jobs.forget(job)
         return JSONResponse({"deleted": deleted})
 
     def _refusal(self, request: Request) -> Response | None:

@@ -7,6 +7,8 @@ from starlette.testclient import TestClient
 
 from drafters.sampling import SamplingParams
 from multidraft.bench.measure import Request
+from multidraft.bench.suites import SuiteItem
+from multidraft.service.batch import BatchJob
 from multidraft.service.line import CALLER, Caller
 from multidraft.serving.callers import visitor_of
 from multidraft.serving.guard import Guard
@@ -86,7 +88,7 @@ def test_visitors_are_known_by_their_address(host: str | None, visitor: str) -> 
     assert visitor_of(host) == visitor
 
 
-def test_an_operator_deletes_runs(workbench) -> None:
+def test_an_operator_deletes_runs(workbench, gate) -> None:
     with Store(workbench.store.path) as store:
         for batch in (None, "b", "b"):
             store.add(make_run(batch_id=batch))
@@ -97,6 +99,14 @@ def test_an_operator_deletes_runs(workbench) -> None:
         assert client.delete(f"/operator/{what}").json() == {"deleted": deleted}
         assert client.delete(f"/operator/{what}").status_code == 404
     assert client.delete("/operator/runs").status_code == 404 and client.get("/operator/runs/1").status_code == 405
+    batch = workbench.jobs.submit(
+        BatchJob(workbench, [SuiteItem("1", tiny.texts(1)[0])], ["ucb"], SamplingParams(max_new_tokens=8))
+    )
+    assert client.delete(f"/operator/batches/{batch.id}").status_code == 409, "it has not ended"
+    gate.open()
+    assert batch.wait(30) and workbench.store.flush()
+    assert client.delete(f"/operator/batches/{batch.id}").json() == {"deleted": 1}
+    assert workbench.jobs.find(batch.id, BatchJob) is None
     workbench.store.path.write_bytes(b"no database" * 100)
     damaged = client.delete("/operator/runs/1")
     assert damaged.status_code == 503 and "damaged" in damaged.json()["detail"]
