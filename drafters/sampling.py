@@ -72,16 +72,19 @@ def probabilities(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
     logits = logits.float()
     if params.greedy:
         return torch.softmax(logits, dim=-1)
-    # The largest becomes 0, so that a small temperature makes none infinite; one below float32's reach acts like 1e-30.
-    logits = (logits - logits.amax(dim=-1, keepdim=True)) / max(params.temperature, 1e-30)
+    # The largest becomes 0, so that a small temperature makes none infinite; one beyond float32's reach acts like the
+    # last within it, so that minus infinity stays what it is.
+    temperature = min(max(params.temperature, 1e-30), 1e30)
+    logits = (logits - logits.amax(dim=-1, keepdim=True)) / temperature
     if 0 < params.top_k < logits.shape[-1]:
         border = logits.topk(params.top_k, dim=-1).values[..., -1:]
         logits = logits.masked_fill(logits < border, -torch.inf)
     probs = torch.softmax(logits, dim=-1)
     if params.top_p < 1.0:
         ordered, order = probs.sort(dim=-1, descending=True, stable=True)
-        # The mass *before* a token decides, so the token that crosses top_p stays: there is always one.
-        dropped = ordered.cumsum(dim=-1) - ordered >= params.top_p
+        # The mass *before* a token decides, so the token that crosses top_p stays: there is always one, also of a top_p
+        # that is 0 in float32.
+        dropped = ordered.cumsum(dim=-1) - ordered >= max(params.top_p, 1e-30)
         probs = probs.masked_fill(torch.zeros_like(dropped).scatter(-1, order, dropped), 0.0)
         probs = probs / probs.sum(dim=-1, keepdim=True)
     return probs

@@ -19,7 +19,8 @@ def test_truncation():
     torch.testing.assert_close(of(top_k=2), torch.tensor([0.0, 4 / 7, 3 / 7, 0.0, 0.0]))
     torch.testing.assert_close(of(top_k=50), of())
     torch.testing.assert_close(of(top_p=0.5), torch.tensor([0.0, 4 / 7, 3 / 7, 0.0, 0.0]))
-    torch.testing.assert_close(of(top_p=0.01), torch.tensor([0.0, 1.0, 0.0, 0.0, 0.0]))
+    for top_p in (0.01, 1e-46, 1e-300):
+        torch.testing.assert_close(of(top_p=top_p), torch.tensor([0.0, 1.0, 0.0, 0.0, 0.0]))
     # top_p counts the mass of what top_k left
     torch.testing.assert_close(of(top_k=3, top_p=0.8), torch.tensor([0.0, 4 / 7, 3 / 7, 0.0, 0.0]))
 
@@ -29,6 +30,13 @@ def test_temperature():
     torch.testing.assert_close(of(temperature=0.0, top_k=1), LOGITS.exp())  # greedy: temperature 1, no truncation
     for temperature in (1e-3, 1e-12, 1e-37, 1e-50, 5e-324):
         torch.testing.assert_close(of(temperature=temperature), torch.tensor([0.0, 1.0, 0.0, 0.0, 0.0]))
+
+
+def test_any_temperature_leaves_out_what_has_no_probability():
+    logits = torch.tensor([1.0, -torch.inf, 3.0])
+    for temperature in (1e38, 1e39, 1e300):
+        probs = probabilities(logits, SamplingParams(temperature=temperature))
+        torch.testing.assert_close(probs, torch.tensor([0.5, 0.0, 0.5]))
 
 
 def test_ties_at_the_border_of_top_k_are_all_kept():
