@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
@@ -178,7 +180,7 @@ class Policy:
         return Feedback(arm, length, accepted, accepted + 1, length, value)
 
     def select(self) -> int:
-        """The arm of the next round, ``NO_DRAFTER`` for none."""
+        """The arm of the next round, ``NO_DRAFTER`` for none, ``ALL_DRAFTERS`` for all at once."""
         raise NotImplementedError
 
     def candidates(self) -> Sequence[int]:
@@ -231,8 +233,10 @@ def register(policy: P) -> P:
     """Class decorator: make a policy known under its ``name`` in Python, command line and interface.
 
     Raises:
-        PolicyError: another class has the name; the same one may be registered again, as a notebook does.
+        PolicyError: it is no policy that can be played by its name, or another class has the name; the same one may be
+            registered again, as a notebook does.
     """
+    _check(policy)
     known = POLICIES.get(policy.name, policy)
     if (known.__module__, known.__qualname__) != (policy.__module__, policy.__qualname__):
         raise PolicyError(
@@ -241,6 +245,37 @@ def register(policy: P) -> P:
         )
     POLICIES[policy.name] = policy
     return policy
+
+
+def _check(policy: type[Policy]) -> None:
+    """Raise PolicyError unless a class declares and defines all that is shown of a policy and asked of one."""
+    who = policy.__qualname__
+    if not (inspect.isclass(policy) and issubclass(policy, Policy)):
+        raise PolicyError(f"{who} is registered as a policy, but is not derived from Policy")
+    for name in ("name", "title", "explanation", "source"):
+        if not isinstance(text := getattr(policy, name, None), str) or not text.strip():
+            raise PolicyError(f"policy {who} needs the class attribute {name!r}, a text")
+    if not re.fullmatch(r"[a-z0-9-]+", policy.name):
+        raise PolicyError(
+            f"policy {who}: the name {policy.name!r:.60} must consist of lower-case letters, digits and hyphens"
+        )
+    if not (inspect.isclass(policy.Settings) and issubclass(policy.Settings, PolicySettings)):
+        raise PolicyError(f"policy {who}: its Settings must be a class derived from PolicySettings")
+    if policy.select is Policy.select:
+        raise PolicyError(f"policy {who} needs a method select(self), which chooses the arm of the next round")
+    for name, method in inspect.getmembers(Policy, inspect.isfunction):
+        expected = inspect.signature(method).parameters
+        if not name.startswith("_") and not _takes(getattr(policy, name), len(expected)):
+            raise PolicyError(f"policy {who}: define {name} as a method {name}({', '.join(expected)})")
+
+
+def _takes(method: Any, count: int) -> bool:
+    """Whether something can be called with so many arguments."""
+    try:
+        inspect.signature(method).bind(*range(count))
+    except TypeError:  # it cannot be called at all, or takes more or fewer
+        return False
+    return True
 
 
 def policy_names() -> list[str]:

@@ -237,6 +237,35 @@ def test_a_new_policy_is_one_decorated_class():
         POLICIES.pop("last", None)
 
 
+SOUND = {"name": "sound", "title": "T", "explanation": "E.", "source": "S", "select": lambda policy: 0}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        *(({name: None}, f"policy Made needs the class attribute '{name}', a text") for name in list(SOUND)[:4]),
+        ({"name": "MyUCB"}, "policy Made: the name 'MyUCB' must consist of lower-case letters, digits and hyphens"),
+        ({"name": "a:b,c"}, "policy Made: the name 'a:b,c' must consist of lower-case letters, digits and hyphens"),
+        ({"Settings": dict}, "policy Made: its Settings must be a class derived from PolicySettings"),
+        ({"select": Policy.select}, "policy Made needs a method select(self), which chooses the arm of the next round"),
+        ({"draft_length": 4}, "policy Made: define draft_length as a method draft_length(self, limit)"),
+        (
+            {"wants_evaluation": lambda policy: True},
+            "policy Made: define wants_evaluation as a method wants_evaluation(self, emitted)",
+        ),
+    ],
+)
+def test_what_cannot_be_registered(change, message):
+    with pytest.raises(PolicyError) as caught:
+        register(type("Made", (Policy,), {**SOUND, **change}))
+    assert str(caught.value) == message and "sound" not in POLICIES
+
+
+def test_what_is_no_policy_cannot_be_registered():
+    with pytest.raises(PolicyError, match="Made is registered as a policy, but is not derived from Policy"):
+        register(type("Made", (), SOUND))
+
+
 @pytest.mark.parametrize(
     ("spec", "cold", "router"),
     [
