@@ -16,7 +16,9 @@ def chosen_arm(spec: str, choice: Any, arms: range) -> int:
     arm = _whole(choice)
     if arm is None or arm not in arms:
         shown = arm if arm is not None else f"{choice!r:.60}"
-        raise PolicyError(f"policy {spec!r} chose drafter {shown}; there are 0 to {arms[-1]}")
+        raise PolicyError(
+            f"policy {spec!r} chose drafter {shown}; there are 0 to {arms[-1]}, -1 for none, and -2 for all at once"
+        )
     return arm
 
 
@@ -31,7 +33,7 @@ def chosen_length(spec: str, choice: Any, most: int) -> int:
 def raised_by(policy: object | None, spec: str, error: BaseException) -> PolicyError | None:
     """What to say of an error that came out of the policy's own code, its constructor where ``policy`` is ``None``;
     ``None`` where it came from elsewhere, or says itself what is wrong."""
-    if isinstance(error, UserError) or not isinstance(error, Exception):
+    if isinstance(error, UserError) or not isinstance(error, Exception | SystemExit):
         return None
     found = None
     for frame, line in walk_tb(error.__traceback__):
@@ -47,8 +49,8 @@ def raised_by(policy: object | None, spec: str, error: BaseException) -> PolicyE
 
 
 def _whole(value: Any) -> int | None:
-    """``value`` as an ``int``, NumPy's among them; ``None`` for what is no whole number."""
+    """``value`` as an ``int``, NumPy's among them; ``None`` for what is no whole number, such as ``True``."""
     try:
-        return index(value)
+        return None if isinstance(value, bool) else index(value)
     except TypeError:
         return None

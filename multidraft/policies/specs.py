@@ -91,7 +91,7 @@ def make_policy(spec: str, arms: int | Sequence[str], seed: int = 0) -> Policy:
         raise PolicyError(f"policy {name!r} needs {missing[0]}, e.g. {name}:{names[0]}; drafters: {', '.join(names)}")
     try:
         return kind(names, seed, **values)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise raised_by(None, spec, error) or PolicyError(f"policy {spec!r}: {error}") from error
 
 

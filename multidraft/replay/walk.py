@@ -151,7 +151,7 @@ def replay(
             start, text.overhead = costs.choosing(player.name)
             reading = start + costs.reading(player.candidates(), prompt_tokens)
         rounds = list(_walk(text, player, spec, longest, limit))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if fault := raised_by(player, spec, error):
             raise fault from error
         raise

@@ -49,12 +49,25 @@ def play(request, pool):
 @pytest.mark.parametrize(
     ("attributes", "message"),
     [
-        ({"choice": 99}, "policy 'stubborn' chose drafter 99; there are 0 to 3"),
-        ({"choice": np.int64(4)}, "policy 'stubborn' chose drafter 4; there are 0 to 3"),
-        ({"choice": -7}, "policy 'stubborn' chose drafter -7; there are 0 to 3"),
-        ({"choice": "math"}, "policy 'stubborn' chose drafter 'math'; there are 0 to 3"),
-        ({"choice": 1.0}, "policy 'stubborn' chose drafter 1.0; there are 0 to 3"),
-        ({"choice": None}, "policy 'stubborn' chose drafter None; there are 0 to 3"),
+        ({"choice": 99}, "policy 'stubborn' chose drafter 99; there are 0 to 3, -1 for none, and -2 for all at once"),
+        (
+            {"choice": np.int64(4)},
+            "policy 'stubborn' chose drafter 4; there are 0 to 3, -1 for none, and -2 for all at once",
+        ),
+        ({"choice": -7}, "policy 'stubborn' chose drafter -7; there are 0 to 3, -1 for none, and -2 for all at once"),
+        (
+            {"choice": "math"},
+            "policy 'stubborn' chose drafter 'math'; there are 0 to 3, -1 for none, and -2 for all at once",
+        ),
+        ({"choice": 1.0}, "policy 'stubborn' chose drafter 1.0; there are 0 to 3, -1 for none, and -2 for all at once"),
+        (
+            {"choice": None},
+            "policy 'stubborn' chose drafter None; there are 0 to 3, -1 for none, and -2 for all at once",
+        ),
+        (
+            {"choice": True},
+            "policy 'stubborn' chose drafter True; there are 0 to 3, -1 for none, and -2 for all at once",
+        ),
         ({"length": -1}, "policy 'stubborn' chose the draft length -1; it must be a number from 0 on"),
         ({"length": "long"}, "policy 'stubborn' chose the draft length 'long'; it must be a number from 0 on"),
     ],
@@ -83,6 +96,17 @@ def test_what_it_raises_is_told_with_its_place(play):
     assert message.startswith("policy 'stubborn' raised IndexError: index 3 is out of bounds")
     assert message.endswith(f"(tests/multidraft/policies/test_faults.py, line {line})")
     assert isinstance(caught.value.__cause__, IndexError)
+
+
+def exiting(self):
+    raise SystemExit(3)
+
+
+def test_an_exit_is_told_like_an_error(play, monkeypatch):
+    for fault in ({"outcome": exiting}, {"reset": exiting}):
+        with pytest.raises(PolicyError, match=r"^policy '\w+' raised SystemExit: 3 \(tests/multidraft/.*, line \d+\)$"):
+            monkeypatch.setitem(POLICIES, "leaving", type("Leaving", (Stubborn,), fault))
+            play(make_policy("leaving", list("abcd")))
 
 
 def test_a_place_outside_of_the_folder_is_told_in_full(monkeypatch, tmp_path):
