@@ -278,9 +278,10 @@ def take_in(path: Path, other: Path) -> int:
         db.execute("PRAGMA journal_mode = DELETE")
         runs = int(db.execute("SELECT count(*) FROM runs").fetchone()[0])
     if not path.exists():
-        for left_over in ("-wal", "-shm"):  # of a database that is gone: SQLite would add it to the new one
-            path.with_name(path.name + left_over).unlink(missing_ok=True)
-        _replace(path, other)
+        with explained(path):
+            for left_over in ("-wal", "-shm"):  # of a database that is gone: SQLite would add it to the new one
+                path.with_name(path.name + left_over).unlink(missing_ok=True)
+            _replace(path, other)
         return runs
     with open_writer(path, busy_seconds=10.0) as db, explained(path):
         db.execute("ATTACH DATABASE ? AS other", [str(other)])

@@ -48,6 +48,12 @@ def test_into_a_missing_history_nothing_comes_that_was_under_way(backup: Path, t
     assert prompts(new) == ["kept"] and not unfinished(new)
 
 
+def test_into_a_missing_folder(backup: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["restore", str(backup), "--db", str(tmp_path / "none" / "new.db")]) == 2
+    said = capsys.readouterr().err
+    assert f"The folder {tmp_path / 'none'} of the database new.db does not exist: create it, or name another" in said
+
+
 def test_a_backup_of_an_older_version(path: Path, tmp_path: Path) -> None:
     write_old(tmp_path / "old.db")
     assert main(["restore", str(tmp_path / "old.db"), "--db", str(path)]) == 0
