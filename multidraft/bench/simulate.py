@@ -41,6 +41,8 @@ def read_table(path: Path) -> pd.DataFrame:
     if len(rows) < 2 or len(rows[0]) < 2:
         raise SuiteError(f"{path.name} needs a header 'drafter,TASK,…' and a row for each drafter")
     tasks, seen = [name.strip() for name in rows[0][1:]], set[str]()
+    if twice := next((name for name in tasks if tasks.count(name) > 1), None):
+        raise SuiteError(f"{path.name}, row 1: there are two columns {twice!r}")
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != len(tasks) + 1:
             raise SuiteError(f"{path.name}, row {number}: {len(row)} cells where the header has {len(tasks) + 1}")

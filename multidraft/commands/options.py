@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,6 +34,17 @@ REPLAY_POLICIES = "ucb:reward=be,exp3:reward=be,ucbspec,exp3spec,normal-hedge,ra
 def warn(message: str) -> None:
     """A line on standard error, of what does not end the command."""
     print(f"multidraft: {message}", file=sys.stderr)
+
+
+def finite(text: str) -> float:
+    """The type of options that are numbers, neither infinite nor NaN."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"must be a finite number, got {text!r:.40}")
+    return value
 
 
 def add_pool(sub: argparse.ArgumentParser) -> None:

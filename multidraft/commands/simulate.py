@@ -9,8 +9,8 @@ from pathlib import Path
 import multidraft as md
 from drafters.costs import Costs
 from multidraft.bench.simulate import read_table, simulate
-from multidraft.bench.table import markdown
-from multidraft.commands.options import add_replay_policies, replay_policies, warn
+from multidraft.bench.table import count, markdown
+from multidraft.commands.options import add_replay_policies, finite, replay_policies, sampling_params, warn
 
 
 def add(sub: argparse.ArgumentParser) -> None:
@@ -21,27 +21,31 @@ def add(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--seeds", type=int, default=20, help="responses per task (default: %(default)s)")
     sub.add_argument("--mixed", action="store_true", help="only responses whose task changes midway")
     target_help = "time of a target forward (default: %(default)s, HedgeSpec's Llama)"
-    sub.add_argument("--target-ms", type=float, default=75.7, help=target_help)
+    sub.add_argument("--target-ms", type=finite, default=75.7, help=target_help)
     drafter_help = "time of a drafter step, and of an evaluation (default: %(default)s)"
-    sub.add_argument("--drafter-ms", type=float, default=2.5, help=drafter_help)
+    sub.add_argument("--drafter-ms", type=finite, default=2.5, help=drafter_help)
     sub.add_argument("--json", action="store_true")
 
 
 def run(options: argparse.Namespace) -> int:
     """Simulate policies on a table of mean accepted tokens, each drafter's tokens accepted independently."""
     low, _, high = options.tokens.partition("-")
-    if not (low.isdigit() and (high or low).isdigit() and 1 <= int(low) <= int(high or low)):
+    if not (low.isdecimal() and (high or low).isdecimal() and 1 <= int(low) <= int(high or low)):
         raise md.UserError(
             f"--tokens must be a number of at least 1 or a range such as 200-300, got {options.tokens!r}"
         )
-    if options.seeds < 1 or options.draft_length < 1 or min(options.target_ms, options.drafter_ms) <= 0:
-        raise md.UserError("--seeds and --draft-length must be at least 1, --target-ms and --drafter-ms positive")
+    if options.seeds < 1 or min(options.target_ms, options.drafter_ms) <= 0:
+        raise md.UserError("--seeds must be at least 1, --target-ms and --drafter-ms positive")
+    sampling_params(options, options.draft_length)
     specs = replay_policies(options)
     table = read_table(options.table)
+    if options.mixed and (len(table.columns) < 2 or int(low) < 2):
+        raise md.UserError("--mixed needs at least two tasks, and responses of at least two tokens")
     if beyond := int((table > options.draft_length + 1).to_numpy().sum()):
+        drafts = f"drafts of {count(options.draft_length, 'token')}"
         warn(
-            f"{beyond} of {table.size} MATs in {options.table.name} are more than drafts of {options.draft_length} "
-            f"tokens yield and count as {options.draft_length + 1}: give the --draft-length of their measurement"
+            f"{beyond} of {table.size} MATs in {options.table.name} are more than {drafts} yield and count as "
+            f"{options.draft_length + 1}: give the --draft-length of their measurement"
         )
     step, verify = options.drafter_ms / 1000, options.target_ms / 1000
     found = simulate(

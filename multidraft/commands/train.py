@@ -14,6 +14,8 @@ from drafters.card import load_card
 from drafters.checkpoints.loading import tokenizer_of
 from drafters.source import Source
 from multidraft.bench.inspect import render_matrix
+from multidraft.commands.options import finite
+from multidraft.engine.arguments import check_seed
 from multidraft.training.answers import Asking
 from multidraft.training.plan import Plan, Shape, examine, source_of
 from multidraft.training.processes import Processes
@@ -25,7 +27,8 @@ from multidraft.training.work import write_text
 EPOCHS = {"drafter": 3.0, "new": 20.0, "eagle": 20.0}
 RATES = {"drafter": 5e-5, "new": 2e-3, "eagle": 5e-4}
 """Peak learning rates by what is trained: an existing model, a new one, heads."""
-POSITIVE = ("minutes", "epochs", "lr", "batch_tokens", "max_new_tokens", "batch", "evaluate", "vocabulary", "limit")
+COUNTS = ("batch_tokens", "max_new_tokens", "batch", "evaluate", "vocabulary", "limit")
+POSITIVE = ("minutes", "epochs", "lr", "feature_memory", *COUNTS)
 
 
 def add(sub: argparse.ArgumentParser) -> None:
@@ -39,21 +42,21 @@ def add(sub: argparse.ArgumentParser) -> None:
     template = "text around a task's prompts, with {prompt} in it"
     more("--template", action="append", default=[], metavar="TASK=TEXT", help=template)
     more("--limit", type=int, help="most prompts per task")
-    more("--heldout", type=float, default=0.1, help="share of prompts held out to measure on (default: 0.1)")
+    more("--heldout", type=finite, default=0.1, help="share of prompts held out to measure on (default: 0.1)")
     more("--out", type=Path, required=True, help="folder of the finished pool")
     more("--work", type=Path, help="folder of answers and checkpoints, to resume from (default: OUT/work)")
     more("--kind", choices=["lm", "eagle"], default="lm", help="small language models or EAGLE-3 heads")
     more("--drafter", help="lm: start from this model, of the target's vocabulary (a folder or Hub name)")
     more("--new", metavar="LAYERSxWIDTH", help="lm: start from new weights (default: 2x768)")
-    more("--minutes", type=float, default=60.0, help="longest training time per drafter (default: 60)")
-    more("--epochs", type=float, help="most epochs per drafter (default: 3 with --drafter, otherwise 20)")
-    more("--lr", type=float, help="peak learning rate (default: 5e-5 with --drafter, 2e-3, heads 5e-4)")
+    more("--minutes", type=finite, default=60.0, help="longest training time per drafter (default: 60)")
+    more("--epochs", type=finite, help="most epochs per drafter (default: 3 with --drafter, otherwise 20)")
+    more("--lr", type=finite, help="peak learning rate (default: 5e-5 with --drafter, 2e-3, heads 5e-4)")
     more("--batch-tokens", type=int, default=4096, help="tokens per step and process (default: 4096)")
     more("--vocabulary", type=int, default=16_000, help="eagle: tokens that a head can propose (default: 16000)")
     memory = "eagle: memory for cached hidden states (default: 4)"
-    more("--feature-memory", type=float, default=4.0, metavar="GB", help=memory)
+    more("--feature-memory", type=finite, default=4.0, metavar="GB", help=memory)
     temperatures = "of the target's answers (default: 0 0.3 0.7 1)"
-    more("--temperatures", type=float, nargs="+", default=[0.0, 0.3, 0.7, 1.0], help=temperatures)
+    more("--temperatures", type=finite, nargs="+", default=[0.0, 0.3, 0.7, 1.0], help=temperatures)
     more("--max-new-tokens", type=int, default=512, help="longest answer (default: 512)")
     more("--batch", type=int, default=16, help="prompts answered at once (default: 16)")
     more("--evaluate", type=int, default=5, help="held-out prompts per task to measure on (default: 5)")
@@ -144,6 +147,7 @@ def _plan(options: argparse.Namespace) -> tuple[Plan, PreTrainedTokenizerBase]:
 
 def _check_numbers(options: argparse.Namespace) -> None:
     """Raise :class:`~drafters.errors.UserError` if a number is out of range."""
+    check_seed(options.seed)
     for name in POSITIVE:
         value = getattr(options, name)
         if value is not None and value <= 0:

@@ -150,6 +150,24 @@ def test_simulate_as_a_table_and_mixed(mats, capsys):
     assert "| policy | mixed | mean MAT | tokens/s |" in out and not err
     assert main(["simulate", str(mats), "--seeds", "2", "--draft-length", "5"]) == 0
     assert "2 of 4 MATs in mats.csv are more than drafts of 5 tokens yield and count as 6" in capsys.readouterr().err
+    assert main(["simulate", str(mats), "--seeds", "2", "--draft-length", "1"]) == 0
+    assert "3 of 4 MATs in mats.csv are more than drafts of 1 token yield" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["simulate", "mats.csv", *told] for told in (["--drafter-ms", "nan"], ["--target-ms", "inf"])),
+        *(
+            ["train", *"--target t --data d --out o".split(), f"--{name}", "nan"]
+            for name in ("minutes", "lr", "heldout")
+        ),
+    ],
+)
+def test_numbers_that_are_none_are_refused_at_once(capsys, arguments):
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert f"argument {arguments[-2]}: must be a finite number, got '{arguments[-1]}'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -164,6 +182,11 @@ def test_simulate_as_a_table_and_mixed(mats, capsys):
         ("drafter,Stra\udcdfe\nmath,2\n", [], "is not UTF-8 text"),
         ("drafter,Math\nmath,2\n", ["--tokens", "300-200"], "--tokens must be"),
         ("drafter,Math\nmath,2\n", ["--tokens", "many"], "--tokens must be"),
+        ("drafter,Math\nmath,2\n", ["--tokens", "²"], "--tokens must be"),
+        ("drafter,Math, Math\nmath,2,3\n", [], "row 1: there are two columns 'Math'"),
+        ("drafter,Math\nmath,2\n", ["--mixed"], "--mixed needs at least two tasks"),
+        ("drafter,Math,Code\nmath,2,3\n", ["--mixed", "--tokens", "1-9"], "at least two tokens"),
+        ("drafter,Math\nmath,2\n", ["--draft-length", "65"], "draft_length must be at most 64, got 65"),
         ("drafter,Math\nmath,2\n", ["--seeds", "0"], "--seeds"),
         ("drafter,Math\nmath,2\n", ["--policies", "nonsense"], "unknown policy"),
         ("drafter,Math\nmath,2\n", ["--policies", ""], "no policy is chosen"),

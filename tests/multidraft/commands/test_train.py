@@ -203,6 +203,8 @@ def test_whether_training_has_brought_anything(matrix, nothing):
         (["--new", "wide"], "should be LAYERSxWIDTH"),
         (["--new", "1x16", "--drafter", "x/y"], "give either --drafter"),
         (["--epochs", "0"], "--epochs must be greater than 0"),
+        (["--feature-memory", "0"], "--feature-memory must be greater than 0"),
+        (["--seed", "-1"], "the seed must be a whole number from 0"),
         (["--heldout", "1"], "between 0 and 1"),
         (["--temperatures", "-1"], "must not be negative"),
         (["--draft-length", "99"], "between 1 and 64"),
