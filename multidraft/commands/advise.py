@@ -40,7 +40,7 @@ def add(sub: argparse.ArgumentParser) -> None:
     source.add_argument("--db", type=Path, help="history database: replays every policy on its texts")
     sub.add_argument("--suite", help="only texts of this suite")
     add_runs(sub)
-    sub.add_argument("--newest", type=int, default=NEWEST, help="at most so many texts (default: %(default)s)")
+    sub.add_argument("--newest", type=int, help=f"at most so many texts (default: {NEWEST})")
     sub.add_argument("--policies", default="", help="comma-separated: try these too")
     sub.add_argument("--json", action="store_true")
 
@@ -57,12 +57,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _of_history(options: argparse.Namespace) -> Advice:
-    if options.newest < 1:
-        raise md.UserError(f"--newest must be at least 1, got {options.newest}")
+    newest = NEWEST if options.newest is None else options.newest
+    if newest < 1:
+        raise md.UserError(f"--newest must be at least 1, got {newest}")
     more = split_specs(options.policies)
     if more:
         check_specs(more)
-    chosen = TextFilter(chosen_runs(options), suite=options.suite, newest=options.newest)
+    chosen = TextFilter(chosen_runs(options), suite=options.suite, newest=newest)
     found = recorded_texts(options.db, chosen)
     runs = of_usual_setting(of_newest_bench(found))
     texts = texts_with_costs(runs, options.db)
@@ -91,8 +92,12 @@ def _result(steps: Generator[None, None, Advice], most: int) -> Advice:
 
 def _of_report(options: argparse.Namespace) -> Advice:
     path: Path = options.report
-    if options.pool or options.batch or options.tasks or options.draft_length is not None or options.suite:
-        raise md.UserError("a report is compared whole: --pool, --batch, --tasks, --draft-length and --suite need --db")
+    given = options.pool, options.batch, options.tasks, options.suite, options.policies
+    if any(given) or options.draft_length is not None or options.newest is not None:
+        raise md.UserError(
+            "a report is compared whole: --pool, --batch, --tasks, --draft-length, --suite, --policies and --newest "
+            "need --db"
+        )
     try:
         report: Any = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
