@@ -15,7 +15,7 @@ import pandas as pd
 from sqlite_utils import Database
 
 from storage.problems import explained
-from storage.schema import MIGRATIONS, upgrade
+from storage.schema import MIGRATIONS, check_owner, upgrade
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ def open_reader(path: str | Path) -> Iterator[sqlite3.Connection]:
     """A read-only connection; of an empty database in memory where the file, or its tables, don't exist yet.
 
     Raises:
-        StorageError: the file cannot be read; the message says why and what to do.
+        StorageError: the file cannot be read, or is another program's; the message says why and what to do.
     """
     path = Path(path).absolute()
     with explained(path):
@@ -130,6 +130,7 @@ def open_reader(path: str | Path) -> Iterator[sqlite3.Connection]:
                 if connection.execute(tables).fetchone()[0] == 2:
                     yield connection
                     return
+                check_owner(Database(connection, execute_plugins=False))
         with Database(memory=True, execute_plugins=False) as empty:
             upgrade(empty)
             yield empty.conn

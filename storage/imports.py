@@ -43,6 +43,10 @@ WRITING_SECONDS = 60.0
 """How long it is waited for the runs of a file to be written."""
 
 
+class ImportedBefore(UserError):
+    """A file whose runs the history has."""
+
+
 class _Form(BaseModel):
     """What is read of an object; other fields are passed over."""
 
@@ -189,8 +193,8 @@ def import_file(file: str | Path, store: Store, name: str = "") -> int:
         name: what did the decoding; by default as the file says, which most do not.
 
     Raises:
-        UserError: it is none of these files, something in it is wrong, or it was imported before, whatever its name
-            was or ``name``.
+        UserError: it is none of these files, or something in it is wrong.
+        ImportedBefore: it was, whatever its name was or ``name``.
         StorageError: the history cannot be written.
     """
     file = Path(file)
@@ -199,7 +203,7 @@ def import_file(file: str | Path, store: Store, name: str = "") -> int:
     same = "SELECT suite, policy FROM runs WHERE suite LIKE ? LIMIT 1"
     if before := read_rows(store.path, same, [f"% #{digest}"]):
         suite, policy = before[0]
-        raise UserError(f"{file.name} was imported before: the history has it as {suite}, by {policy!r}")
+        raise ImportedBefore(f"{file.name} was imported before: the history has it as {suite}, by {policy!r}")
     runs = [run for where, value in _objects(file, content) for run in _runs_of(where, value)]
     if not runs:
         raise UserError(f"{file.name} holds no finished request; nothing was imported")

@@ -229,17 +229,28 @@ def upgrade(db: Database) -> None:
     Raises:
         StorageError: the tables are another program's, or a newer version's; nothing is changed then.
     """
-    applied = {migration.name for migration in migrations.applied(db)}
-    others = sorted(set(db.table_names()) - {Migrations.migrations_table})
-    file = db.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()[0]
-    if others and not applied:
+    check_owner(db)
+    if newer := sorted(_applied(db) - MIGRATIONS):
         raise StorageError(
-            f"{file} is another program's database (it has the table {others[0]!r}); it was left as it is: "
-            f"{ANOTHER_FILE}."
-        )
-    if newer := sorted(applied - MIGRATIONS):
-        raise StorageError(
-            f"{file} was written by a newer version of this program ({newer[-1]}): update the program, "
+            f"{_file(db)} was written by a newer version of this program ({newer[-1]}): update the program, "
             f"or {ANOTHER_FILE}."
         )
     migrations.apply(db)
+
+
+def check_owner(db: Database) -> None:
+    """Raise :class:`StorageError` where the tables are another program's."""
+    others = sorted(set(db.table_names()) - {Migrations.migrations_table})
+    if others and not _applied(db):
+        raise StorageError(
+            f"{_file(db)} is another program's database (it has the table {others[0]!r}); it was left as it is: "
+            f"{ANOTHER_FILE}."
+        )
+
+
+def _applied(db: Database) -> set[str]:
+    return {migration.name for migration in migrations.applied(db)}
+
+
+def _file(db: Database) -> str:
+    return str(db.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()[0])

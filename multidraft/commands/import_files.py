@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from multidraft.commands.options import written_files
-from storage.imports import KNOWN, import_file
+from multidraft.bench.table import count
+from multidraft.commands.options import warn, written_files
+from storage.imports import KNOWN, ImportedBefore, import_file
 from storage.store import Store
 
 
@@ -17,9 +18,11 @@ def add(sub: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Import each file and print how many runs it had."""
+    """Import each file and print how many runs it had; those that were imported before are skipped."""
     with written_files(options.db), Store(options.db) as store:
         for file in options.files:
-            count = import_file(file, store, options.name)
-            print(f"{file}: {count} run{'s' if count != 1 else ''}")
+            try:
+                print(f"{file}: {count(import_file(file, store, options.name), 'run')}")
+            except ImportedBefore as error:
+                warn(f"skipped: {error}")
     return 0

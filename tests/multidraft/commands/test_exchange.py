@@ -1,6 +1,8 @@
 """``export`` and ``import``: runs exchanged with other tools."""
 
 import json
+import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -39,6 +41,25 @@ def test_runs_of_one_source_on_one_machine_are_exported(db, tmp_path, capsys):
     assert json.loads(out.read_text())
     assert main(["export", "json", str(out), "--db", str(tmp_path / "none.db")]) == 2
     assert "there is no database" in capsys.readouterr().err
+
+
+def test_files_that_were_imported_before_are_skipped(tmp_path, capsys):
+    other, files = tmp_path / "other.db", [tmp_path / "1.jsonl", tmp_path / "2.jsonl"]
+    for number, file in enumerate(files):
+        file.write_text(lines({**ANSWER, "question_id": number}))
+    for given, said in ((files[:1], []), (files, ["1.jsonl"])):
+        assert main(["import", *map(str, given), "--db", str(other)]) == 0
+        skipped = capsys.readouterr().err.splitlines()
+        assert len(skipped) == len(said) and all("skipped: 1.jsonl was imported before" in line for line in skipped)
+    assert queries.count(other) == 2
+
+
+def test_another_programs_database_is_named(tmp_path, capsys):
+    with closing(sqlite3.connect(tmp_path / "recipes.db")) as db:
+        db.execute("CREATE TABLE recipes (name TEXT)")
+    for command in (["export", "csv", str(tmp_path / "a.csv")], ["replay"], ["advise"], ["learn"]):
+        assert main([*command, "--db", str(tmp_path / "recipes.db")]) == 2
+        assert "is another program's database" in capsys.readouterr().err
 
 
 def test_a_refused_import_leaves_no_empty_history(tmp_path):
