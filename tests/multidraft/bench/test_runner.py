@@ -190,7 +190,7 @@ def test_a_policy_that_misbehaves_fails_alone_and_the_others_are_warmed_up(pool,
     monkeypatch.setattr(POLICIES["round-robin"], "select", lambda policy: 99)
     runs = run(pool, ITEMS[:2], ["round-robin", "fixed:near"])
     assert begun[:3] == ["autoregressive", "round-robin", "fixed:near"]
-    said = "policy 'round-robin' chose drafter 99; there are 0 to 3"
+    said = "policy 'round-robin' chose drafter 99; there are 0 to 3, -1 for none, and -2 for all at once"
     assert [r.run.generation.error for r in runs if r.failed] == [said] * 2
     assert Counter(r.policy for r in runs if r.measured) == {"autoregressive": 2, "fixed:near": 2}
     assert caplog.text == ""  # the report tells it

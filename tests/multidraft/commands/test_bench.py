@@ -118,7 +118,7 @@ def test_an_interrupted_benchmark_reports_what_it_has(pool_card, suite, tmp_path
 def misbehaving(monkeypatch):
     """Of the policy ``round-robin``: it chooses a drafter that is not there."""
     monkeypatch.setattr(POLICIES["round-robin"], "select", lambda policy: 99)
-    return "policy 'round-robin' chose drafter 99; there are 0 to 3"
+    return "policy 'round-robin' chose drafter 99; there are 0 to 3, -1 for none, and -2 for all at once"
 
 
 def test_a_policy_that_misbehaves_fails_alone(pool_card, suite, misbehaving, capsys):

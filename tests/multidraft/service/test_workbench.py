@@ -267,7 +267,7 @@ def test_of_a_policy_that_misbehaves_the_visitor_is_told_what_it_did(
 ) -> None:
     monkeypatch.setattr(POLICIES["round-robin"], "select", lambda policy: 99)
     job = finished(workbench.submit(Request(PROMPT, "round-robin", PARAMS)))
-    said = "policy 'round-robin' chose drafter 99; there are 0 to 3"
+    said = "policy 'round-robin' chose drafter 99; there are 0 to 3, -1 for none, and -2 for all at once"
     assert (job.run.generation.status, job.run.generation.error) == ("error", said)
 
 
