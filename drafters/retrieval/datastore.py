@@ -73,11 +73,16 @@ class Datastore:
         Raises:
             PoolError: no such file, no datastore, a damaged one, or one made with another tokenizer.
         """
-        again = f"build it anew with: python -m multidraft datastore build --pool POOL --out {path} TEXT..."
+        build = "python -m multidraft datastore build --pool POOL --out"
+        again = f"build it anew with: {build} {path} TEXT..."
         if not path.is_file():
             raise PoolError(f"the datastore {path} does not exist; {again}")
         try:
+            if not is_datastore(path):
+                raise PoolError(f"{path} is no datastore; name a datastore, or build one into a new file: {build} FILE")
             header, array = _map(path)
+        except PoolError:
+            raise
         except (OSError, ValueError) as error:
             raise PoolError(f"the datastore {path} cannot be used: {error}; {again}") from None
         if header["tokenizer"] != fingerprint or header["vocabulary"] > vocabulary:
@@ -86,11 +91,16 @@ class Datastore:
         return cls(tokens, suffixes, header)
 
 
+def is_datastore(path: Path) -> bool:
+    """Whether a file begins as datastores do."""
+    with open(path, "rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
 def _map(path: Path) -> tuple[dict[str, Any], np.ndarray]:
     """Header, and tokens and suffix array ``(2n,)``; raises ValueError with what is wrong with the file."""
     with open(path, "rb") as file:
-        if file.read(len(MAGIC)) != MAGIC:
-            raise ValueError("it is no datastore")
+        file.seek(len(MAGIC))
         try:
             header = json.loads(file.read(struct.unpack("<I", file.read(4))[0]))
             header = {"tokenizer": header["tokenizer"], **{key: int(header[key]) for key in NUMBERS}}
@@ -183,12 +193,14 @@ def build_datastore(out: Path, inputs: Sequence[Path], tokenizer: PreTrainedToke
         inputs: plain text, one text a file; or ``.jsonl``, one text a line: a string or an object with a ``text``.
 
     Raises:
-        UserError: a file that cannot be read or written, or no text.
+        UserError: a file that cannot be read or written, no text, or something else at ``out`` than a datastore.
     """
     started = time.perf_counter()
     chunks: list[np.ndarray] = []
     texts = size = 0
     try:
+        if out.is_file() and out.stat().st_size and not is_datastore(out):
+            raise UserError(f"--out: {out} is no datastore and is not overwritten; name a datastore, or a new file")
         for batch, rows in _tokenised(inputs, tokenizer):
             ids = [[*row, *[END] * piece.ends] for piece, row in zip(batch, rows, strict=True)]
             chunks.append(np.array(list(chain.from_iterable(ids)), dtype=np.uint32))

@@ -147,6 +147,14 @@ def test_a_datastore_belongs_to_the_pools_hash(pool, card, tmp_path):
     assert load_pool(card).card_hash == pool.card_hash
 
 
+def test_what_is_no_datastore_is_not_overwritten(card, tmp_path, capsys):
+    (text := tmp_path / "text.txt").write_text("abc")
+    (mine := tmp_path / "mine.py").write_text("print()")
+    assert main(["datastore", "build", "--pool", str(card), "--out", str(mine), str(text)]) == 2
+    assert "mine.py is no datastore and is not overwritten; name a datastore, or a new file" in capsys.readouterr().err
+    assert mine.read_text() == "print()"
+
+
 def test_the_command_says_what_it_built(pool, card, tmp_path, capsys):
     out = tmp_path / "timed.store"
     (tmp_path / "text.txt").write_text("abcdefg hi " * 300 + "\nabc")
@@ -213,7 +221,10 @@ def test_texts_that_cannot_be_read(card, tmp_path, capsys, action, name, content
     ("damage", "message"),
     [
         (lambda path: path.unlink(), "the datastore .*letters.store does not exist; build it anew"),
-        (lambda path: path.write_bytes(b"text"), "letters.store cannot be used: it is no datastore"),
+        (
+            lambda path: path.write_bytes(b"text"),
+            "letters.store is no datastore; name a datastore, or build one into a new file: ",
+        ),
         (lambda path: path.write_bytes(path.read_bytes()[:-8]), "letters.store cannot be used: it is damaged"),
     ],
 )

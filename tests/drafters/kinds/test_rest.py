@@ -142,8 +142,8 @@ def flipped(content):
     ("damage", "message"),
     [
         (None, "does not exist"),
-        (lambda content: b"", "cannot be used: it is no datastore"),
-        (lambda content: b"PK" + content[2:], "cannot be used: it is no datastore"),
+        (lambda content: b"", "is no datastore"),
+        (lambda content: b"PK" + content[2:], "is no datastore"),
         (lambda content: content[:9], "cannot be used: it is damaged, "),
         (lambda content: content[:40], "cannot be used: it is damaged, "),
         (lambda content: content[:-4], "cannot be used: it is damaged, "),
