@@ -27,7 +27,7 @@ from multidraft.bench.vllm_peer import vllm_peers
 from multidraft.commands import options as shared
 from multidraft.engine.experience import new_traffic
 from multidraft.policies import canonical_spec, with_start
-from multidraft.replay.recorded import none_replayable
+from multidraft.replay.advice import usable
 from multidraft.service.learning import learn_from
 from storage.records import PLAIN
 from storage.run import Origin
@@ -200,7 +200,8 @@ def _benchmark(options: argparse.Namespace, pool: Pool, asked: Asked, peers: Seq
         if store and not recorded:
             shared.warn(f"the history is incomplete: {store.problem}")
     if store and recorded and runs:
-        more = "" if none_replayable(options.db, batch) else f": advise --db {quote(str(options.db))} --batch {batch}"
+        advised = any(usable(entry.run) for entry in runs)
+        more = f": advise --db {quote(str(options.db))} --batch {batch}" if advised else ""
         shared.warn(f"recorded as batch {batch}{more}")
     if stopped is not None:
         shared.warn(f"{ending}. {_left(options, runs, written)}")

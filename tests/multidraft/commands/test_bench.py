@@ -44,6 +44,8 @@ def test_bench_writes_report_and_history(pool_card, suite, tmp_path, capsys):
     assert re.search(r"recorded as batch \w+$", capsys.readouterr().err, re.MULTILINE), (
         "of sampled runs there is no advice"
     )
+    assert main([*arguments, "--max-new-tokens", "4"]) == 0
+    assert re.search(r"recorded as batch \w+$", capsys.readouterr().err, re.MULTILINE), "nor of short answers"
     assert len(runs) == 12 and {run.generation.policy for run in runs} == set(policies)
     assert {(run.origin.source, run.origin.suite, run.origin.task) for run in runs} == {("bench", "suite", "letters")}
 
