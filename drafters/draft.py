@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import torch
 
-from drafters.errors import DraftError
+from drafters.errors import DraftError, quoted
 
 MOST_NODES = 1024
 """Of a draft: the target computes scores over the vocabulary for each."""
@@ -131,10 +131,15 @@ def checked(draft: object, length: int, vocab_size: int | None = None) -> Draft:
         raise DraftError(f"it proposed a tree of {len(draft):,} tokens; there may be {MOST_NODES:,}")
     if draft.depth > length:  # it would overrun max_new_tokens or the context window
         raise DraftError(f"it proposed {draft.depth} tokens, asked for at most {length}")
+    if draft.q is not None and not isinstance(draft.q, torch.Tensor):
+        raise DraftError(f"its q is a {type(draft.q).__name__}; it must be a torch tensor")
     if vocab_size is not None:
-        for token in map(operator.index, draft.tokens):
-            if not 0 <= token < vocab_size:
-                raise DraftError(f"it proposed the token {token}, which the target does not have")
+        try:
+            foreign = next((t for t in map(operator.index, draft.tokens) if not 0 <= t < vocab_size), None)
+        except TypeError:
+            raise DraftError(f"it proposed the tokens {quoted(draft.tokens)}; they must be whole numbers") from None
+        if foreign is not None:
+            raise DraftError(f"it proposed the token {foreign}, which the target does not have")
     return draft
 
 

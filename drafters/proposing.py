@@ -36,7 +36,7 @@ class PointMassDrafter(ProposingDrafter):
 
     def draft(self, context: Sequence[int], length: int) -> Draft:
         """What it proposes, at whatever temperature."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} needs a method draft(self, context, length)")
 
     def propose(
         self, context: Sequence[int], length: int, params: SamplingParams, generator: Generator, *, with_q: bool = False

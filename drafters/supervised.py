@@ -87,7 +87,7 @@ class Supervised(Drafter):
         seed = int(torch.randint(2**62, (), generator=generator, device=generator.device))
         own = Generator(device=generator.device).manual_seed(seed)
         draft = self._call("propose", list(context), length, params, own, with_q=with_q)
-        if not isinstance(draft, Draft) or draft.q is None:
+        if not isinstance(draft, Draft) or not isinstance(draft.q, torch.Tensor):
             return draft  # type: ignore[no-any-return]
         return replace(draft, q=draft.q.detach().clone())
 

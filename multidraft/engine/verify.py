@@ -100,7 +100,10 @@ def _check(sound: Sequence[int], path: Sequence[int]) -> None:
 def _check_q(sound: bool) -> None:
     """Raise DraftError unless q are probabilities from which the draft's tokens can have been drawn."""
     if not sound:
-        raise DraftError("it proposed with probabilities q that are none: NaN, negative, of another sum than 1, or 0")
+        raise DraftError(
+            "its q is no probability distribution (NaN, a negative value, or a sum other than 1), or gives a drafted "
+            "token probability 0"
+        )
 
 
 def _follow(draft: Draft, wanted_by: list[int], sound: Sequence[int]) -> Verdict:

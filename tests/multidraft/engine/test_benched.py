@@ -58,16 +58,17 @@ def test_the_text_goes_on_without_it(pool, policy):
     ("draft", "said"),
     [
         (Draft.chain([99]), "proposed the token 99, which the target does not have"),
-        (Draft.chain([2.5]), "TypeError"),
+        (Draft.chain([2.5]), "it proposed the tokens (2.5,); they must be whole numbers (after"),
+        (Draft.chain([3], ROW.numpy(), sampled=True), "its q is a ndarray; it must be a torch tensor (after"),
         (Draft.chain([3] * 9), "proposed 9 tokens, asked for at most 4"),
         (Draft((3,) * 2000, (-1,) * 2000), "a tree of 2,000 tokens"),
         ("abc", "proposed 'str', which is no Draft"),
-        (Draft.chain([3], ROW * float("nan"), sampled=True), "probabilities q that are none"),
-        (Draft.chain([3], ROW * 0, sampled=True), "probabilities q that are none"),
-        (Draft.chain([3], ROW * 2, sampled=True), "probabilities q that are none"),
+        (Draft.chain([3], ROW * float("nan"), sampled=True), "its q is no probability distribution"),
+        (Draft.chain([3], ROW * 0, sampled=True), "its q is no probability distribution"),
+        (Draft.chain([3], ROW * 2, sampled=True), "its q is no probability distribution"),
         (Draft.chain([3], ROW[:, :5], sampled=True), "of other tokens than the target's"),
-        (Draft((3, 3), (-1, -1), torch.cat([ROW, ROW]), True), "probabilities q that are none"),
-        (Draft((3, 4), (-1, -1), torch.cat([ROW, -ROW]), True), "probabilities q that are none"),
+        (Draft((3, 3), (-1, -1), torch.cat([ROW, ROW]), True), "its q is no probability distribution"),
+        (Draft((3, 4), (-1, -1), torch.cat([ROW, -ROW]), True), "its q is no probability distribution"),
     ],
 )
 def test_what_cannot_be_verified_is_refused(pool, draft, said):
@@ -76,6 +77,19 @@ def test_what_cannot_be_verified_is_refused(pool, draft, said):
     assert out.status == "completed" and not any(r.drafted for r in out.rounds)
     plain = generate(pool, PROMPT, "autoregressive", SAMPLED)
     assert len(out.token_ids) == len(plain.token_ids)
+
+
+def test_a_drafter_of_ones_own_is_told_what_it_lacks(pool):
+    class Bad(PointMassDrafter):
+        def draft(self, context, length):
+            return Draft.chain([3], ROW.numpy(), sampled=True)
+
+    for kind, said in (
+        (Bad, "its q is a ndarray; it must be a torch tensor"),
+        (PointMassDrafter, "NotImplementedError: PointMassDrafter needs a method draft(self, context, length)"),
+    ):
+        mixed = Pool(pool.target, [Supervised(kind(), "bad", Path(__file__), 30.0)], pool.tokenizer, pool.card)
+        assert generate(mixed, PROMPT, "fixed:bad", SAMPLED).benched["bad"].startswith(said)
 
 
 @pytest.mark.parametrize(("tokens", "said"), [([3] * 5, "it proposed 5 tokens, asked for at most 4"), ([3, 99], "99")])
