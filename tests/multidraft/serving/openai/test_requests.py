@@ -64,6 +64,11 @@ def http(pool_card: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         ({"prompt": [{}] * 9999}, "prompt", "prompt: input should be a valid"),
         ({"min_tokens": 4}, "min_tokens", "only offered together with ignore_eos"),
         (
+            {"min_tokens": 9, "max_tokens": 8, "ignore_eos": True},
+            "min_tokens",
+            "min_tokens must be at most max_tokens (8), got 9",
+        ),
+        (
             {"frequency_penalty": 0.5},
             "frequency_penalty",
             "frequency_penalty 0.5 is not supported: leave it out, or give 0",
