@@ -45,6 +45,12 @@ def pools(path: str | Path) -> list[Taught]:
     return [Taught(pool, card, tuple(json.loads(names)), length, count) for pool, card, names, length, count in rows]
 
 
+def forgotten(path: str | Path, pool: str | None = None) -> bool:
+    """Whether a pool, by default any, has been reset (:func:`forget`)."""
+    sql = "SELECT count(*) FROM runs WHERE card_hash IN (SELECT card_hash FROM learning) AND pool = coalesce(?, pool)"
+    return bool(read_column(path, sql, [pool])[0])
+
+
 def count(path: str | Path, card_hash: str) -> int:
     """How many lessons there are."""
     (count,) = read_column(path, f"SELECT count(*) FROM runs WHERE {_TEACHES}", [card_hash])

@@ -35,7 +35,10 @@ def run(options: argparse.Namespace) -> int:
     found = [pool for pool in lessons.pools(options.db) if options.pool in (None, pool.pool)]
     if not found:
         about = f"pool {options.pool!r}" if options.pool else "any pool"
-        raise md.UserError(f"{options.db} has no lessons for {about}; lessons come from finished, scored runs")
+        why = "lessons come from finished, scored runs"
+        if lessons.forgotten(options.db, options.pool):
+            why = "those that there were are forgotten (--reset); later runs will teach new ones"
+        raise md.UserError(f"{options.db} has no lessons for {about}; {why}")
     if options.export:
         return _export(options.db, found, options.export)
     for pool in found:
@@ -65,8 +68,8 @@ def _shown(db: Path, pool: Taught, prompt: str | None) -> str:
     """A pool's drafters, with their acceptance by token in the part of a text that suits them best."""
     told = lessons.lessons(db, pool.card_hash)
     best = np.array([stretches_of(of).max(axis=0) for _, of in told])
-    known = [best.mean(axis=0), best.max(axis=0)]
-    columns, figures = ["drafter", "acceptance, mean", "largest"], [[f"{value:.2f}" for value in of] for of in known]
+    of_all = [best.mean(axis=0), best.max(axis=0)]
+    columns, figures = ["drafter", "acceptance, mean", "largest"], [[f"{value:.2f}" for value in of] for of in of_all]
     unlike = ""
     if prompt is not None and (expected := _expected(pool, told, prompt)) is None:
         unlike = "\n\nThis prompt is unlike any of them: a query would begin with the router's guess."
@@ -74,9 +77,13 @@ def _shown(db: Path, pool: Taught, prompt: str | None) -> str:
         columns += ["for this prompt", f"tokens of {pool.draft_length} accepted", "±"]
         tokens, doubt = expected.tokens(pool.draft_length)
         figures += [[f"{value:.2f}" for value in of] for of in (expected.acceptance, tokens, doubt)]
-    prompts = count(len({asked for asked, _ in told}), "prompt")
-    head = f"{pool.pool} ({pool.card_hash}): {count(pool.lessons, 'lesson')}, remembered of the last {prompts}.\n\n"
-    return head + markdown(columns, list(zip(pool.drafters, *figures, strict=True))) + unlike
+    prompts = count(len({asked for asked, _ in told}), "distinct prompt")
+    known = f"{count(pool.lessons, 'lesson')} recorded; those of the last {prompts} are in use"
+    return (
+        f"{pool.pool} ({pool.card_hash}): {known}.\n\n"
+        + markdown(columns, list(zip(pool.drafters, *figures, strict=True)))
+        + unlike
+    )
 
 
 def _expected(pool: Taught, told: list[tuple[str, Lesson]], prompt: str) -> Prior | None:

@@ -26,7 +26,7 @@ def db(tmp_path):
 def test_it_shows_what_was_learnt_and_what_it_makes_expect(db, capsys):
     assert main(["learn", "--db", str(db), "--prompt", "Write SQL for birds"]) == 0
     shown = capsys.readouterr().out
-    assert "2 lessons, remembered of the last 2 prompts." in shown
+    assert "2 lessons recorded; those of the last 2 distinct prompts are in use." in shown
     assert "| math | 0.20 | 0.30 |" in shown and "| sql | 0.80 | 0.90 |" in shown
     expected = {line.split(" | ")[0].strip("| "): float(line.split(" | ")[3]) for line in shown.splitlines()[4:6]}
     assert expected["sql"] > expected["math"]
@@ -43,6 +43,8 @@ def test_it_exports_and_forgets(db, tmp_path, capsys):
     assert main(["learn", "--db", str(db), "--reset"]) == 0
     assert "2 lessons forgotten" in capsys.readouterr().out
     assert lessons.lessons(db, "h") == [] and lessons.pools(db) == []
+    assert main(["learn", "--db", str(db)]) == 2
+    assert "has no lessons for any pool; those that there were are forgotten (--reset)" in capsys.readouterr().err
 
 
 def test_what_there_is_nothing_to_show_of_is_told(db, tmp_path, capsys):
