@@ -20,7 +20,7 @@ from multidraft.training.answers import Asking
 from multidraft.training.plan import Plan, Shape, examine, source_of
 from multidraft.training.processes import Processes
 from multidraft.training.prompts import read_tasks, read_templates
-from multidraft.training.publish import check_login, finish, learnt_nothing, push
+from multidraft.training.publish import check_login, check_push, finish, learnt_nothing, push
 from multidraft.training.specialists import distil
 from multidraft.training.work import write_text
 
@@ -75,6 +75,7 @@ def run(options: argparse.Namespace) -> int:
     """Read prompts, let the target answer them, train drafters and write the pool."""
     _check_numbers(options)
     plan, tokenizer = _plan(options)
+    check_push(options.push, options.private, plan.target.id)
     for folder in () if options.dry_run else (plan.out, plan.work):  # before hours of training
         probe = folder / f".probe-{os.getpid()}"  # one per process
         write_text(probe, "")
@@ -84,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
     if options.dry_run:
         return 0
     if options.push and processes.first:
-        check_login(plan.target.id)
+        check_login()
     answers = distil(plan, tokenizer, processes)
     processes.leave()
     if not processes.first:

@@ -12,7 +12,7 @@ import huggingface_hub
 import yaml
 
 from drafters.card import Card
-from drafters.errors import TrainingError, first_line
+from drafters.errors import TrainingError, first_line, quoted
 from drafters.pool import load_pool
 from drafters.router import Router
 from drafters.sampling import SamplingParams
@@ -111,10 +111,20 @@ def learnt_nothing(matrix: Matrix) -> bool:
     return all(round(mat, 2) <= round(row.get(UNTRAINED, 1.0), 2) for row in matrix.values() for mat in row.values())
 
 
-def check_login(target: str | None) -> None:
-    """Raise :class:`TrainingError` where nothing could be pushed: better now than after hours of training."""
+def check_push(repository: str | None, private: bool, target: str | None) -> None:
+    """Raise :class:`TrainingError` for options that nothing could be pushed with."""
+    if repository is None:
+        if private:
+            raise TrainingError("--private makes the repositories of --push private; give --push too")
+        return
     if target is None:
         raise TrainingError("--push needs a target given by its name on the Hub: the card has to say where it is")
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository, re.ASCII):
+        raise TrainingError(f"--push must be USER/NAME, the repository on the Hub, got {quoted(repository)}")
+
+
+def check_login() -> None:
+    """Raise :class:`TrainingError` where nobody is logged in: better now than after hours of training."""
     try:
         huggingface_hub.HfApi().whoami()
     except Exception as error:

@@ -35,7 +35,7 @@ def claim(folder: Path, settings: Mapping[str, Any]) -> None:
     except (OSError, ValueError) as error:
         raise TrainingError(f"cannot read {file}: {error}. Remove {folder} to begin anew") from None
     if differing := [name for name in wanted if found.get(name) != wanted[name]]:
-        changes = "; ".join(f"{name}: {_json(found.get(name))}, now {_json(wanted[name])}" for name in differing)
+        changes = "; ".join(f"{name} was {_json(found.get(name))}, is now {_json(wanted[name])}" for name in differing)
         raise TrainingError(
             f"{folder} holds work done with other settings ({changes}). Give the same settings to resume it, or "
             "another --work to begin anew"

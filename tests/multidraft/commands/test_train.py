@@ -150,10 +150,10 @@ def test_interrupted_it_goes_on_where_it_was(made, data, tmp_path, monkeypatch, 
 def test_other_settings_are_named_and_nothing_is_lost(made, data, tmp_path, capsys):
     assert train(made, data, tmp_path / "out", *start_from(made), "--epochs", "0.1") == 0
     assert train(made, data, tmp_path / "out", *start_from(made), "--epochs", "0.1", "--max-new-tokens", "20") == 2
-    assert "other settings (max_new_tokens: 24, now 20)" in capsys.readouterr().err
+    assert "other settings (max_new_tokens was 24, is now 20)" in capsys.readouterr().err
     assert train(made, data, tmp_path / "out", "--new", "1x16", "--epochs", "0.1") == 2
     shown = capsys.readouterr().err
-    assert "lm holds work done with other settings (drafter:" in shown and "lr: 0.01, now 0.002" in shown
+    assert "lm holds work done with other settings (drafter was" in shown and "lr was 0.01, is now 0.002" in shown
     assert len(list((tmp_path / "out" / "work" / "answers").glob("*.pt"))) == 4
     shutil.rmtree(tmp_path / "out" / "work" / "answers")  # nor are checkpoints taken for those of new answers
     more = ["--epochs", "0.1", "--max-new-tokens", "20"]
@@ -208,6 +208,7 @@ def test_whether_training_has_brought_anything(matrix, nothing):
         (["--heldout", "1"], "between 0 and 1"),
         (["--temperatures", "-1"], "must not be negative"),
         (["--draft-length", "99"], "between 1 and 64"),
+        (["--private"], "give --push too"),
         (["--push", "me/pool"], "--push needs a target given by its name on the Hub"),
         (["--max-new-tokens", "60"], "no prompt of 'letters' leaves room for an answer"),
         (["--drafter", "./nowhere"], "there is no folder ./nowhere"),
@@ -281,9 +282,8 @@ def test_too_little_memory_for_a_batch(made, data, tmp_path, capsys, monkeypatch
 
 def test_when_it_is_done_it_is_pushed(made, data, tmp_path, capsys, monkeypatch):
     calls = []
-    monkeypatch.setattr(
-        train_command, "check_login", lambda target: calls.append(sorted(p.name for p in tmp_path.iterdir()))
-    )
+    monkeypatch.setattr(train_command, "check_login", lambda: calls.append(sorted(p.name for p in tmp_path.iterdir())))
+    monkeypatch.setattr(train_command, "check_push", lambda *_: None)  # the target is local
     monkeypatch.setattr(train_command, "push", lambda *arguments: calls.append(arguments) or "https://there")
     few = ["--tasks", "words", "--new", "1x16", "--epochs", "0.1", "--push", "me/pool", "--private"]
     assert train(made, data, tmp_path / "out", *few) == 0

@@ -16,7 +16,7 @@ from drafters.source import Source
 from multidraft.training.answers import Asking
 from multidraft.training.plan import Plan, Shape
 from multidraft.training.prompts import TaskPrompts
-from multidraft.training.publish import card_of, check_login, licence_of, model_card, push, train_router
+from multidraft.training.publish import card_of, check_login, check_push, licence_of, model_card, push, train_router
 
 
 @pytest.fixture
@@ -96,7 +96,26 @@ def test_what_the_hub_refuses_is_told(finished, api, monkeypatch):
     with pytest.raises(TrainingError, match=r"cannot push to me/pool: 403: not yours\. The pool is whole in"):
         push(finished.out, "me/pool")
     with pytest.raises(TrainingError, match="not logged in to the Hub"):
-        check_login("org/target")
+        check_login()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((None, True, "org/target"), "give --push too"),
+        (("me/pool", False, None), "--push needs a target given by its name on the Hub"),
+        (("nonsense", False, "org/target"), "--push must be USER/NAME, the repository on the Hub, got 'nonsense'"),
+        (("", True, "org/target"), "--push must be USER/NAME"),
+    ],
+)
+def test_what_cannot_be_pushed_is_told_first(given, said):
+    with pytest.raises(TrainingError, match=said):
+        check_push(*given)
+
+
+def test_what_can_be_pushed_or_need_not_passes():
+    check_push("me/my-pool_1.0", True, "org/target")
+    check_push(None, False, None)
 
 
 def test_the_card_of_a_pool(plan):
