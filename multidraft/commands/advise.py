@@ -31,7 +31,7 @@ from multidraft.replay.recorded import (
     route_of,
     texts_with_costs,
 )
-from storage.texts import TextFilter
+from storage.texts import TextFilter, groups
 
 
 def add(sub: argparse.ArgumentParser) -> None:
@@ -64,6 +64,10 @@ def _of_history(options: argparse.Namespace) -> Advice:
     if more:
         check_specs(more)
     chosen = TextFilter(chosen_runs(options), suite=options.suite, newest=newest)
+    if options.suite and options.suite not in (suites := groups(options.db)["suites"]):
+        raise md.UserError(
+            f"no text in {options.db} has the suite {options.suite!r}; suites there: {', '.join(suites) or 'none'}"
+        )
     found = recorded_texts(options.db, chosen)
     runs = of_usual_setting(of_newest_bench(found))
     texts = texts_with_costs(runs, options.db)

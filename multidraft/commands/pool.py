@@ -6,6 +6,7 @@ import argparse
 import json
 
 from drafters.card import card_file, load_card, pool_names
+from drafters.errors import UserError
 from drafters.hardware import usable_device
 from drafters.memory import advice, describe_estimate, render_estimate
 from multidraft.bench.inspect import accepted_by_task, compare_plain_decoding, describe_pool, render_matrix
@@ -21,7 +22,7 @@ def add(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--device", help="auto, cpu, cuda, … (default: the card's)")
     sub.add_argument("--list", action="store_true", help="list the bundled pools")
     sub.add_argument("--plain", action="store_true", help="autoregressive decoding by this engine and by transformers")
-    sub.add_argument("--suite", default="pocket", help="prompts for --matrix")
+    sub.add_argument("--suite", help="prompts for --matrix (default: pocket)")
     sub.add_argument("--limit", type=int, help="prompts for --matrix, evenly spread over the suite")
     sub.add_argument("--max-new-tokens", type=int, default=200, help="for --matrix (default: %(default)s)")
     sub.add_argument("--draft-length", type=int, help="for --matrix (default: the pool's)")
@@ -34,8 +35,10 @@ def run(options: argparse.Namespace) -> int:
         return _list(as_json=options.json)
     if options.estimate:
         return _estimate(options)
+    if not options.matrix and any(v is not None for v in (options.suite, options.limit, options.draft_length)):
+        raise UserError("--suite, --limit and --draft-length are for --matrix; give --matrix too, or leave them out")
     sampling_params(options, draft_length=1)  # errors come before the pool is loaded
-    suite = limited(load_suite(options.suite), options.limit) if options.matrix else None
+    suite = limited(load_suite(options.suite or "pocket"), options.limit) if options.matrix else None
     pool = load_pool(options.pool, options.device)
     content = describe_pool(pool)
     if suite:

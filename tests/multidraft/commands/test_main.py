@@ -232,6 +232,7 @@ def test_bad_input_is_one_line_and_status_2(pool_card, capsys, arguments, said):
         (["generate", "abc", "--policy", "ucb:beta=-1"], "beta must be a number from 0 to 100"),
         (["pool", "--matrix", "--draft-length", "0"], "draft_length"),
         (["pool", "--matrix", "--limit", "0"], "--limit"),
+        *((["pool", *given], "give --matrix too") for given in (["--suite", "pocket"], ["--limit", "2"])),
         (["bench", "no-such-suite"], "no-such-suite"),
         (["bench", "pocket", "--limit", "0"], "--limit"),
         (["bench", "pocket", "--repeat", "0"], "--repeat"),
@@ -255,11 +256,6 @@ def test_what_needs_no_pool_is_refused_before_one_is_loaded(monkeypatch, capsys,
     assert main(arguments) == 2
     out, err = capsys.readouterr()
     assert said in err and err.startswith("multidraft: ") and len(err.splitlines()) == 1 and not out
-
-
-def test_a_suite_that_is_not_used_is_not_read(pool_card, capsys):
-    assert main(["pool", str(pool_card), "--suite", "no-such-suite", "--limit", "0"]) == 0
-    assert "| near |" in capsys.readouterr().out
 
 
 def test_an_unknown_pool_names_the_bundled_ones(capsys):
