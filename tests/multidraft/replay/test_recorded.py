@@ -73,7 +73,9 @@ def test_why_a_run_cannot_be_replayed(filled: Path, id: int, reason: str) -> Non
 
 
 def test_a_history_without_texts(filled: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no run can be replayed: .* must hold finished greedy runs"):
+    with pytest.raises(
+        UserError, match=r"no run can be replayed: .* has no finished greedy run, by a policy with drafters, that"
+    ):
         recorded_texts(filled, TextFilter(suite="none"))
     with pytest.raises(UserError, match="there is no database"):
         recorded_texts(tmp_path / "none.db")
