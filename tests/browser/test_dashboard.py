@@ -158,6 +158,16 @@ def test_back_and_forward_lead_from_a_run_to_the_list_and_again(page: Page) -> N
     assert "run=" not in page.url
 
 
+def test_back_from_another_tab_scrolls_nothing(page: Page) -> None:
+    page.evaluate("scrollTo(0, 200)")
+    page.get_by_role("tab", name="Race").click()
+    page.go_back()
+    expect(page.get_by_role("tab", name="Dashboard")).to_be_focused()
+    page.wait_for_timeout(2500)  # so long the list may take the focus
+    expect(page.get_by_role("tab", name="Dashboard")).to_be_focused()
+    expect(page.locator("#run-list")).not_to_be_in_viewport()
+
+
 def test_quick_steps_back_and_forward_end_where_the_address_says(page: Page) -> None:
     row, head = page.locator("#run-list tbody tr").first, page.locator("#run-head h2")
     row.click()

@@ -85,6 +85,7 @@ def test_what_was_typed_outlives_back_and_reload(page: Page, address: str) -> No
     expect(page).to_have_url(re.compile("tab=results"))
     page.go_back()
     expect(tab).to_have_text("Race")
+    expect(tab).to_be_focused()
     page.locator("#race-prompt textarea").fill("Typed too")
     page.go_back()
     expect(tab).to_have_text("Play")
@@ -109,6 +110,17 @@ def test_a_tab_chosen_while_the_page_is_restored_is_a_step_of_back(chromium: Bro
         expect(page).to_have_url(re.compile("tab=race"))
         page.go_back()
         expect(page.get_by_role("tab", selected=True)).to_have_text("Play")
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown", "kept"), [("nosuch", "Play", ""), ("PLAY", "Play", ""), ("RACE", "Race", "race")]
+)
+def test_the_address_names_a_tab_in_any_case_and_none_that_there_is_not(
+    chromium: Browser, address: str, asked: str, shown: str, kept: str
+) -> None:
+    with visiting(chromium, f"{address}?tab={asked}") as page:
+        expect(page.get_by_role("tab", selected=True)).to_have_text(shown)
+        expect(page).to_have_url(f"{address}?tab={kept}" if kept else address)
 
 
 def test_tab_leads_from_a_list_to_the_next_field(shared: Page) -> None:

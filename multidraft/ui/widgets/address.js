@@ -17,15 +17,17 @@ function visit(changes, opened = false) {
   address(changes);
 }
 
-// A step of the browser's Back or Forward opens its tab; of the address its own are what Play reads, and the dashboard's
-// run. All else stays as it is shown.
+// A step of the browser's Back or Forward opens its tab and takes the focus there; of the address its own are what Play
+// reads, and the dashboard's run. All else stays as it is shown.
 function travelled() {
   const tab = linkedTab() ?? "play", query = new URLSearchParams(location.search);
   const own = [...Object.keys(notPlays()), ...(tab === "dashboard" ? ["run"] : [])];
   history.replaceState(history.state, "", shownQuery || location.pathname);
   const kept = Object.fromEntries(own.map((name) => [name, query.get(name)]));
   address({ ...kept, tab: tab === "play" ? firstTab() : tab });
-  if (!tabs().some((one) => nameOf(one) === tab && one.ariaSelected === "true")) goToTab(tab);
+  if (tabs().some((one) => nameOf(one) === tab && one.ariaSelected === "true")) return;
+  goToTab(tab);
+  tabNamed(tab)?.focus({ preventScroll: true });
 }
 
 // The address's query with `changes`.
@@ -54,7 +56,7 @@ function jobsTab() {
 
 // The tab that the address names, if any.
 function linkedTab() {
-  return new URLSearchParams(location.search).get("tab") ?? jobsTab();
+  return new URLSearchParams(location.search).get("tab")?.toLowerCase() ?? jobsTab();
 }
 
 // Whatever tab is chosen now may be shown.
@@ -66,10 +68,13 @@ function opened() {
 const TAB = "button[role=tab], .overflow-dropdown button";
 const tabs = () => [...document.querySelectorAll(TAB)];
 const nameOf = (tab) => tab.textContent.trim().toLowerCase();
+const tabNamed = (name) => tabs().find((tab) => nameOf(tab) === name);
 
-// Opens the tab that the address names, unless the visitor was faster and has gone elsewhere.
+// Opens the tab that the address names, unless the visitor was faster and has gone elsewhere. A name that no tab has
+// is taken out of the address.
 function openTab() {
   if (tabs()[0].ariaSelected === "true") {
+    if (linkedTab() && !tabNamed(linkedTab())) address({ tab: null });
     goToTab(linkedTab());
     if (new URLSearchParams(location.search).has("race")) setTimeout(() => document.querySelector("#race-status")?.scrollIntoView(), 300);
   }
@@ -86,7 +91,7 @@ document.addEventListener("click", ({ target }) => {
 addEventListener("popstate", travelled);
 
 function goToTab(name) {
-  tabs().find((tab) => nameOf(tab) === name)?.click();
+  tabNamed(name)?.click();
 }
 
 // Starts a race, as soon as its tab is there.

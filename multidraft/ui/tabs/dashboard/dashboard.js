@@ -56,8 +56,11 @@ function leaveRun() {
   focusList();
 }
 
+// Only the way back from a run leads to the list: who comes from another tab finds the page where it was.
 function focusList() {
+  if (!window.mdLeft) return;
   focusSoon([`#run-list a[data-run="${window.mdLeft}"]`, "#run-list .md-scroll"]);
+  window.mdLeft = null;
 }
 
 function focusTravelled() {
