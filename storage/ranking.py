@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,29 +13,30 @@ from storage.connection import read_frame
 from storage.figures import (
     FEWEST_PROMPTS,
     FEWEST_TOKENS,
+    TOO_NOISY,
     at_different_times,
     at_one_speed,
     ranks,
     ratio_columns,
     ratio_of_totals,
 )
-from storage.filters import ALL, FINISHED, Filter
+from storage.filters import ALL, COMPARED, FINISHED, Filter
 from storage.records import PLAIN
 
 
 def policy_summary(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
     """One row per policy over its finished runs, by rank and request speed-up; those whose speed-up has no interval
-    follow, likewise, and those without a speed-up by name.
+    follow, likewise, and by name those without a speed-up or with one that is too noisy to tell.
 
-    Columns: policy, runs, short_runs (those too short for a speed-up); for each figure of ``RATIOS`` its value, its
-    95 % interval (``…_low``, ``…_high``) and over how many runs (``…_runs``) and distinct prompts (``…_prompts``) it
-    is; NaN where unknown. ``compared`` says whether a policy's figures are over the same prompts as those of the other
-    compared ones: with ``filter.shared`` the prompts that all of them ran. Then these come first, and the others
-    follow with figures over their own prompts; ``ran`` is how many of the others' it ran.
-    Without it all are taken for compared. ``common`` is the number of those prompts, 0 where there are none;
-    ``apart`` whether their runs had different baselines (``storage.figures.at_different_times``). ``rank`` is that of
-    those compared, by seconds of whole requests over the baseline's (``storage.figures.ranks``); NaN below
-    ``FEWEST_PROMPTS``.
+    Columns: policy, runs, short_runs (those too short for a speed-up); for each figure of ``RATIOS`` its value, its 95
+    % interval (``…_low``, ``…_high``) and over how many runs (``…_runs``) and distinct prompts (``…_prompts``) it is;
+    NaN where unknown. ``speedup_uncertainty`` is by what share the timings alone may put a speed-up without an interval
+    off (``storage.figures.Ratio.uncertainty``). ``compared`` says whether a policy's figures are over the same prompts
+    as those of the other compared ones: with ``filter.shared`` the prompts that all of them ran. Then these come first,
+    and the others follow with figures over their own prompts; ``ran`` is how many of the others' it ran. Without it all
+    are taken for compared. ``common`` is the number of those prompts, 0 where there are none; ``apart`` whether their
+    runs had different baselines (``storage.figures.at_different_times``). ``rank`` is that of those compared, by
+    seconds of whole requests over the baseline's (``storage.figures.ranks``); NaN below ``FEWEST_PROMPTS``.
     """
     where, values = filter.where(FINISHED)
     sums = ", ".join(
@@ -75,19 +76,37 @@ def policy_summary(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
             row |= ratio_columns(name, ratio_of_totals(above, below))
             row[f"{name}_runs"] = int(prompts[f"{name}_runs"].sum())
         rows.append(row)
+    few = [str(row["policy"]) for row in rows if row["speedup"] is not None and row["speedup_low"] is None]
+    off = _uncertainties(path, filter, few)
+    rows = [row | {"speedup_uncertainty": off.get(str(row["policy"]))} for row in rows]
     figures = [f"{name}{part}" for name in RATIOS for part in ("", "_low", "_high", "_prompts", "_runs")]
+    figures.append("speedup_uncertainty")
     names = ["policy", "runs", "short_runs", "compared", "apart", "common", "ran"]
     frame = pd.DataFrame(rows, columns=[*names, *figures])
     frame = frame.astype({column: float for column in figures if not column.endswith("_runs")})
-    frame = frame.assign(few=frame["request_speedup_low"].isna())
-    order = ["compared", "few", "request_speedup", "policy"]
+    told = frame["request_speedup"].mask(frame["speedup_uncertainty"] > TOO_NOISY)
+    frame = frame.assign(few=frame["request_speedup_low"].isna(), told=told)
+    order = ["compared", "few", "told", "policy"]
     ordered = frame.sort_values(order, ascending=[False, True, False, True], ignore_index=True)
     seconds = timed["request_speedup"][1]
     found = ranks(
         {line.policy: seconds[line.policy] for line in ordered.itertuples() if line.compared and not line.few}
     )
     ordered["rank"] = ordered["policy"].map(found).astype(float)
-    return ordered.sort_values("rank", kind="stable", ignore_index=True).drop(columns="few")
+    return ordered.sort_values("rank", kind="stable", ignore_index=True).drop(columns=["few", "told"])
+
+
+def _uncertainties(path: str | Path, filter: Filter, policies: Sequence[str]) -> dict[str, float]:
+    """By what share the timings of a run of each policy may be off at the most (``storage.run.Run``), where known."""
+    if not policies:
+        return {}
+    where, values = filter.where(FINISHED, COMPARED)
+    sql = f"""
+        SELECT policy, max((SELECT speedup_uncertainty FROM runs AS own WHERE own.id = runs.id)) AS off
+        FROM runs {where} AND policy IN ({", ".join("?" * len(policies))}) GROUP BY policy
+    """
+    found = read_frame(path, sql, [*values, *policies], numbers=["off"]).dropna()
+    return dict(zip(found["policy"], found["off"], strict=True))
 
 
 def _means(prompts: pd.DataFrame, name: str) -> dict[Any, tuple[float, float]]:

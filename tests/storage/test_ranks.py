@@ -6,6 +6,7 @@ from pathlib import Path
 
 from storage import ranking
 from storage.filters import Filter
+from storage.run import Baseline
 from tests.runs import make_round, make_run
 
 
@@ -29,6 +30,17 @@ def test_policies_that_cannot_be_told_apart_share_a_rank_whatever_the_day(store,
     assert store.flush()
     found = ranking.policy_summary(path, Filter(shared=True)).set_index("policy")["rank"]
     assert found["c"] == 4 and found[["a", "b", "d"]].tolist() == [1, 1, 1]
+
+
+def test_speedups_that_are_too_noisy_put_no_policy_first(store, path: Path) -> None:
+    rounds = [make_round(index) for index in range(3)]  # 300 tokens per second
+    for policy, speed, off in (("a", 150.0, 0.02), ("b", 30.0, 0.5), ("c", 75.0, 0.02), ("d", 20.0, 0.4)):
+        baseline = Baseline("prefix", 9, 1 / speed, 0.002, off)
+        store.add(make_run(policy=policy, rounds=rounds, baseline=baseline))
+    assert store.flush()
+    frame = ranking.policy_summary(path)
+    assert list(frame["policy"]) == ["c", "a", "b", "d"]
+    assert list(frame["speedup_uncertainty"] > 0.25) == [False, False, True, True]
 
 
 def test_shared_prompts_are_the_largest_comparison() -> None:

@@ -21,7 +21,7 @@ from multidraft.ui.widgets import charts as look
 from multidraft.ui.widgets.markup import count, noisy_runs
 from multidraft.ui.widgets.theme import DRAFTER_COLOURS, TARGET_COLOUR
 from storage import aggregates
-from storage.figures import TOO_NOISY
+from storage.figures import TOO_NOISY, timed_interval
 from storage.filters import Filter
 from storage.kept import kept
 from storage.ranking import policy_summary
@@ -79,8 +79,11 @@ def ranking(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     for row in rows.itertuples():
         style = _style(str(row.policy), policies)
         marker = {**style["marker"], "size": 10}
-        certain = pd.notna(row.speedup_low)
-        reach = _reach(row.speedup_low, row.speedup_high)
+        low, high = row.speedup_low, row.speedup_high
+        if pd.isna(low):  # of few prompts the interval of their timings, NaN where that is unknown
+            low, high = timed_interval(row.speedup, row.speedup_uncertainty)
+        certain = pd.notna(high)
+        reach = _reach(low, high)
         shared = {"y": [row.policy], "mode": "markers", "name": style["name"]}
         figure.add_scatter(
             x=[row.speedup],
@@ -88,8 +91,8 @@ def ranking(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
             error_x={
                 "type": "data",
                 "symmetric": False,
-                "array": [row.speedup_high - row.speedup if certain else 0],
-                "arrayminus": [row.speedup - row.speedup_low if certain else 0],
+                "array": [high - row.speedup if certain else 0],
+                "arrayminus": [row.speedup - low if certain else 0],
                 "color": marker["color"],
                 "thickness": 2,
                 "width": 5,
@@ -294,7 +297,7 @@ def _by_policy(x: str, policies: Sequence[str], legend: int = 0) -> go.Figure:
 
 
 def _reach(low: float, high: float) -> str:
-    return "too few for an interval" if pd.isna(low) else f"95 % interval {low:.2f}–{high:.2f}"
+    return "too few for an interval" if pd.isna(high) else f"95 % interval {low:.2f}–{high:.2f}"
 
 
 def _label(title: str) -> str:

@@ -13,7 +13,7 @@ from multidraft.policies.titles import policy_title, policy_titles
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.charts import policy_style
 from multidraft.ui.widgets.markup import UNKNOWN, count, number, signed
-from storage.figures import FEWEST_PROMPTS
+from storage.figures import FEWEST_PROMPTS, Ratio
 from storage.records import status_title
 
 template = markup.macros("tabs/dashboard/tables.html")
@@ -35,6 +35,7 @@ _MARKERS = {
 _DASHES = {"solid": "", "dash": "7 3", "dot": "2 2.5", "dashdot": "7 2.5 2 2.5"}
 
 _INTERVAL = "with the 95 % interval over prompts"
+_OF_TIMINGS = "with the 95 % interval of their timings"
 
 PHASES = (
     ("verify_seconds", "Verification"),
@@ -83,8 +84,8 @@ def summary_html(summary: pd.DataFrame, drawn: Sequence[str] = (), mixed: bool =
         [
             number(line.rank, 0),
             _policy(line, titles[line.policy], drawn),
-            _interval(line, "speedup", 2, "×"),
-            _interval(line, "request_speedup", 2, "×"),
+            _speedup(line, "speedup"),
+            _speedup(line, "request_speedup"),
             number(line.runs, 0),
             _interval(line, "mean_accepted_tokens", 2),
             _interval(line, "acceptance_rate", 0, " %", 100),
@@ -205,13 +206,29 @@ def _policy(line: Any, title: str, drawn: Sequence[str]) -> Markup:
     return template.policy(line.policy, title, key_html(line.policy, drawn), few, why)
 
 
+def _speedup(line: Any, name: str) -> str:
+    """A speed-up as a batch tells it; without an interval over prompts, with that of the timings."""
+    values = (getattr(line, column) for column in (name, f"{name}_low", f"{name}_high", "speedup_uncertainty"))
+    value, low, high, off = (None if pd.isna(number) else number for number in values)
+    if value is None:
+        return UNKNOWN
+    ratio = Ratio(value, low, high, int(getattr(line, f"{name}_prompts")), off)
+    around = _INTERVAL if ratio.interval else _OF_TIMINGS if off else ""
+    return markup.tip(markup.ratio_html(ratio.text("×")), _over(line, name, around))
+
+
 def _interval(line: Any, name: str, digits: int, unit: str = "", scale: float = 1.0) -> str:
     """A figure with its interval and, in the tip, what it is over."""
-    parts = ("", "_low", "_high", "_runs", "_prompts")
-    mean, low, high, runs, prompts = (getattr(line, f"{name}{part}") for part in parts)
+    mean, low, high = (getattr(line, f"{name}{part}") for part in ("", "_low", "_high"))
     if pd.isna(mean):
         return UNKNOWN
     to = " to " if low < 0 else "–"
     around = "" if pd.isna(low) else f"{number(scale * low, digits)}{to}{number(scale * high, digits)}"
-    of = f"Over {count(runs, 'run')} of {count(int(prompts), 'prompt')}" + (f", {_INTERVAL}" if around else "")
+    of = _over(line, name, _INTERVAL if around else "")
     return markup.tip(markup.stacked(number(scale * mean, digits, unit), around), of)
+
+
+def _over(line: Any, name: str, around: str) -> str:
+    """What a figure is over, and what the interval beside it is of."""
+    runs, prompts = (int(getattr(line, f"{name}_{what}")) for what in ("runs", "prompts"))
+    return f"Over {count(runs, 'run')} of {count(prompts, 'prompt')}" + (f", {around}" if around else "")

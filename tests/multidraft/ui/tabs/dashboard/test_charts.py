@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from multidraft.policies.titles import policy_title
 from multidraft.ui.tabs.dashboard import charts
 from multidraft.ui.tabs.dashboard.views import CHARTS, Chart
 
@@ -89,12 +90,13 @@ def test_policies_differ_by_more_than_colour(runs: pd.DataFrame) -> None:
 def test_ranking_has_an_interval_where_there_is_one() -> None:
     summary = pd.DataFrame(
         {
-            "policy": ["ucb", "random", "exp3"],
-            "speedup": [2.0, 1.5, np.nan],
-            "speedup_low": [1.8, np.nan, np.nan],
-            "speedup_high": [2.3, np.nan, np.nan],
-            "speedup_runs": [9, 1, 0],
-            "request_speedup": [1.7, 1.4, np.nan],
+            "policy": ["ucb", "random", "exp3", "sh"],
+            "speedup": [2.0, 1.5, np.nan, 2.0],
+            "speedup_low": [1.8, np.nan, np.nan, np.nan],
+            "speedup_high": [2.3, np.nan, np.nan, np.nan],
+            "speedup_uncertainty": [np.nan, np.nan, np.nan, 0.2],
+            "speedup_runs": [9, 1, 0, 1],
+            "request_speedup": [1.7, 1.4, np.nan, 1.9],
         }
     )
     figure = charts.ranking(summary, ["ucb"])
@@ -102,7 +104,10 @@ def test_ranking_has_an_interval_where_there_is_one() -> None:
     assert [(trace.x[0], trace.marker.symbol) for trace in figure.data[1::2]] == [
         (1.7, "diamond-open"),
         (1.4, "circle-open"),
+        (1.9, "circle-open"),
     ]
+    halving = points.pop(policy_title("sh"))
+    assert (halving.error_x.array[0], halving.error_x.arrayminus[0]) == pytest.approx((0.4, 0.4))
     assert set(points) == {"UCB", "Random drafter"}  # the third was never compared with a baseline
     ucb, rest = points["UCB"], points["Random drafter"]
     assert (ucb.error_x.array[0], ucb.error_x.arrayminus[0]) == pytest.approx((0.3, 0.2))

@@ -19,7 +19,7 @@ from tests.runs import make_round, make_run
 def line_of(policy: str, runs: int, figures: dict[str, float], around: float = nan, **changes: Any) -> dict[str, Any]:
     """A policy's line of the summary, each of its figures with the same interval."""
     line = {"policy": policy, "runs": runs, "short_runs": 0, "compared": True, "apart": False}
-    line |= {"common": 0, "ran": 0, "rank": nan, **changes}
+    line |= {"common": 0, "ran": 0, "rank": nan, "speedup_uncertainty": nan, **changes}
     for name, value in figures.items():
         line |= {name: value, f"{name}_low": around, f"{name}_high": around}
         line |= {f"{name}_runs": runs, f"{name}_prompts": runs}
@@ -35,6 +35,14 @@ def test_summary_shows_a_dash_for_what_is_unknown() -> None:
     assert "2 runs of fewer than 8 tokens are left out of speed-ups" in html
     assert "left out" not in dashboard_tables.summary_html(pd.DataFrame([line | {"short_runs": 0}]))
     assert html.count('<td class="md-figure">–</td>') == 3 and "50 %" in html and "25 %" in html
+
+
+@pytest.mark.parametrize(("off", "shown"), [(0.1, "2.00×<small>± 0.20</small>"), (0.6, "too noisy"), (nan, "2.00×")])
+def test_a_speedup_of_few_prompts_is_as_certain_as_its_timings(off: float, shown: str) -> None:
+    line = line_of("ucb", 2, dict.fromkeys(aggregates.RATIOS, 2.0), speedup_uncertainty=off)
+    html = dashboard_tables.summary_html(pd.DataFrame([line]))
+    assert html.count(f">{shown}</span>") == 2
+    assert html.count("Over 2 runs of 2 prompts, with the 95 % interval of their timings") == (2 if off > 0 else 0)
 
 
 def test_policies_of_few_runs_have_no_rank_and_say_why() -> None:
