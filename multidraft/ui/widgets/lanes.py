@@ -106,38 +106,51 @@ def result(runs: Sequence[Run]) -> str:
     lanes = [run.generation for run in runs]
     calls, alike = [len(g.rounds) for g in lanes], len({len(g.token_ids) for g in lanes}) == 1
     yields = [g.mean_accepted_tokens for g in lanes]
-    first = [lane_title(g.policy) for g, each in zip(lanes, yields, strict=True) if each == max(yields)]
-    needs = "need" if len(first) > 1 else "needs"
+    titles = [lane_title(g.policy) for g in lanes]
+    first = [lane for lane, each in enumerate(yields) if each == max(yields)]
+    who, needs = _named(titles, first), "need" if len(first) > 1 else "needs"
     if len(first) == len(lanes):
         said = "All lanes need equally many target calls."
     elif alike:
         tokens = count(len(lanes[0].token_ids), "token")
-        said = f"{listed(first)} {needs} the fewest target calls ({min(calls)} for {tokens})."
+        said = f"{who} {needs} the fewest target calls ({min(calls)} for {tokens})."
     else:
-        said = f"{listed(first)} {needs} the fewest target calls for its tokens ({max(yields):.2f} tokens per call)."
+        said = f"{who} {needs} the fewest target calls for its tokens ({max(yields):.2f} tokens per call)."
     order = places(runs)
     if alike and 1 in order:
-        fastest = [lane_title(g.policy) for g, place in zip(lanes, order, strict=True) if place == 1]
-        said += f" {listed(fastest)} finished first, after {min(g.seconds for g in lanes):.2f} s of decoding."
-    if not (unsure := [run for run, place in zip(runs, order, strict=True) if not place]):
+        fastest = [lane for lane, place in enumerate(order) if place == 1]
+        said += f" {_named(titles, fastest)} finished first, after {min(g.seconds for g in lanes):.2f} s of decoding."
+    if not (unsure := [lane for lane, place in enumerate(order) if not place]):
         return said
-    of = f"order of {listed([lane_title(run.generation.policy) for run in unsure])}" if any(order) else "finish order"
+    of = f"order of {_named(titles, unsure)}" if any(order) else "finish order"
     busy = f"The machine was too busy to tell the {of}; run it again."
-    return " ".join(filter(None, (said, _certain(unsure), busy)))
+    return " ".join(filter(None, (said, _certain(runs, titles, unsure), busy)))
 
 
-def _certain(runs: Sequence[Run]) -> str:
+def _named(titles: Sequence[str], chosen: Sequence[int]) -> str:
+    """Some of the lanes by their titles, each once; where lanes share one, it says which lanes are meant."""
+    names = []
+    for title in dict.fromkeys(titles[lane] for lane in chosen):
+        numbers = [str(lane + 1) for lane in chosen if titles[lane] == title]
+        which = f"lane{'s' * (len(numbers) > 1)} {listed(numbers)}" if titles.count(title) > 1 else ""
+        if which:
+            title = f"{title[:-1]}, {which})" if title.endswith(")") else f"{title} ({which})"
+        names.append(title)
+    return listed(names)
+
+
+def _certain(runs: Sequence[Run], titles: Sequence[str], unsure: Sequence[int]) -> str:
     """Which lanes are faster or slower than autoregressive decoding, whatever their order is; empty where none is."""
-    sides = [
-        (lane_title(run.generation.policy), timed_side(run.speedup or 1.0, run.speedup_uncertainty or 0.0))
-        for run in runs
-        if not is_plain(run.generation.policy)  # its speed-up is 1 but for rounding
-    ]
+    sides = {
+        lane: timed_side(runs[lane].speedup or 1.0, runs[lane].speedup_uncertainty or 0.0)
+        for lane in unsure
+        if not is_plain(runs[lane].generation.policy)  # its speed-up is 1 but for rounding
+    }
     said = []
     for side, word in SIDES.items():
-        names = [name for name, own in sides if own == side]
-        if names:
-            said.append(f"{listed(names)} {'is' if len(names) == 1 else 'are'} {word} than no drafter.")
+        if found := [lane for lane, own in sides.items() if own == side]:
+            who = _named(titles, found) if len(found) < len(runs) else "Both lanes" if len(runs) == 2 else "All lanes"
+            said.append(f"{who} {'is' if len(found) == 1 else 'are'} {word} than decoding without drafters.")
     return " ".join(said)
 
 

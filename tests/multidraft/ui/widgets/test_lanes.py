@@ -90,8 +90,8 @@ def test_only_the_places_that_timings_cannot_tell_are_left_open() -> None:
     assert stage.places([plain, ucb]) == [2, 1] and stage.places([ucb, plain, exp3]) == [0, 3, 0]
     assert stage.result([plain, ucb]).endswith("calls. UCB finished first, after 0.04 s of decoding.")
     assert stage.result([ucb, plain, exp3]).endswith(
-        "UCB and EXP3 are faster than no drafter. The machine was too busy to tell the order of UCB and EXP3; run it "
-        "again."
+        "UCB and EXP3 are faster than decoding without drafters. The machine was too busy to tell the order of UCB and "
+        "EXP3; run it again."
     )
 
 
@@ -106,8 +106,8 @@ def test_who_is_ahead_is_said_in_a_sentence(lanes) -> None:
         "The machine was too busy to tell the finish order; run it again.",
     )
     for off, certain in (
-        (0.4, " UCB and EXP3 are faster than no drafter."),
-        (0.42, " UCB is faster than no drafter."),
+        (0.4, " UCB and EXP3 are faster than decoding without drafters."),
+        (0.42, " UCB is faster than decoding without drafters."),
         (1.2, ""),
     ):
         noisy = [Baseline("prefix", 6, each, 0.002, off) for each in (0.01, 0.02)]
@@ -118,6 +118,25 @@ def test_who_is_ahead_is_said_in_a_sentence(lanes) -> None:
         assert stage.result(runs) == f"{alike}{certain} {busy}", "autoregressive decoding is not compared with itself"
     sampled = replayed([lanes[0], make_generation(policy="ucb", rounds=rounds)], temperature=1.0)["result"]
     assert sampled == "UCB needs the fewest target calls for its tokens (3.00 tokens per call)."
+
+
+def test_lanes_of_one_policy_are_told_apart_and_named_once() -> None:
+    rounds, speeds = [make_round(index) for index in range(4)], (20.0, 4000.0)
+    ours, ucb = "rate-hedge", "ucb"
+
+    def said(*lanes: tuple[str, float]) -> str:
+        noisy = [(policy, Baseline("prefix", 1, 1 / speed, 0.002, 0.4)) for policy, speed in lanes]
+        return stage.result([make_run(policy=policy, rounds=rounds, baseline=baseline) for policy, baseline in noisy])
+
+    for speed, side in zip(speeds, ("faster", "slower"), strict=True):
+        assert f" All lanes are {side} than decoding without drafters." in said(
+            (ours, speed), (ours, speed), (ucb, speed)
+        )
+        assert f" Both lanes are {side} than decoding without drafters." in said((ours, speed), (ucb, speed))
+    both = said((ours, 4000.0), (ours, 4000.0), (ucb, 250.0))
+    assert " RateHedge (ours, lanes 1 and 2) are slower than decoding without drafters." in both
+    one = said((ucb, 250.0), (ucb, 4000.0), (ours, 250.0))
+    assert " UCB (lane 2) is slower than decoding without drafters." in one
 
 
 def test_the_speed_up_is_against_what_was_measured_or_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
