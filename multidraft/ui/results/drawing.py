@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from multidraft.ui.results.picture import HEIGHT, WIDTH, Picture, largest, wrapped
+from multidraft.ui.results.picture import HEIGHT, WIDTH, Picture, largest, length, wrapped
 from multidraft.ui.widgets.theme import TARGET_COLOUR, drafter_colour, drafter_places, policy_colour
 from storage.records import Round
 
@@ -44,9 +44,11 @@ def bars(title: str, subtitle: str, found: Sequence[Bar], foot: str, unit: str) 
     for y, bar in lines:
         picture.box(_LEFT, y + step * 0.18, bar.value * scale, step * 0.6, policy_colour(bar.policy))
         _interval(picture, bar, _LEFT, scale, y + step * 0.48)
-        end = max(bar.value, bar.high or 0.0) * scale
-        picture.text(_LEFT + end + 14, y + step * 0.6, bar.shown, 25, bold=bar.marked)
     picture.box(_LEFT + scale - 1, _TOP - 4, 2, step * len(lines) + 8, TARGET_COLOUR)
+    for y, bar in lines:  # each on a ground of its own: the line at 1 would run through what stands there
+        x, below = _LEFT + max(bar.value, bar.high or 0.0) * scale + 14, y + step * 0.6
+        picture.box(x - 4, below - 24, length(bar.shown, 25, bar.marked) + 8, 32, "ground")
+        picture.text(x, below, bar.shown, 25, bold=bar.marked)
     picture.text(_LEFT + scale, _TOP + step * len(lines) + 30, unit, 20, colour="faint", anchor="middle")
     return picture
 

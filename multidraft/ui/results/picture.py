@@ -127,9 +127,14 @@ def _cut(text: str, size: float, width: float, bold: bool) -> str:
     return text.rstrip() + "…"
 
 
+def length(text: str, size: float, bold: bool = False) -> float:
+    """What a text takes at the most, in the fonts of browsers too."""
+    return _WIDER * (_BOLDER if bold else 1) * _font(size).getlength(_drawable(text, _font(size)))
+
+
 def fits(text: str, size: float, width: float, bold: bool = False) -> bool:
-    """Whether a text takes no more than ``width``, in the fonts of browsers too."""
-    return _WIDER * (_BOLDER if bold else 1) * _font(size).getlength(_drawable(text, _font(size))) <= width
+    """Whether a text takes no more than ``width``."""
+    return length(text, size, bold) <= width
 
 
 def largest(sizes: Sequence[float], text: str, width: float, bold: bool = False) -> float:

@@ -228,6 +228,16 @@ def test_timings_too_noisy_are_no_headline(tmp_path: Path) -> None:
     assert said in list_html(path, experiments.listed(path), False)
 
 
+def test_the_line_at_1_runs_through_no_figure() -> None:
+    bars = [drawing.Bar("ucb", "UCB", 0.0, 0.42, 0.93, "0.42–0.93×"), drawing.Bar("exp3", "EXP3", 1.0, shown="1.00×")]
+    svg = drawing.bars("title", "subtitle", bars, "foot", "unit").svg()
+    *_, before = svg.split(">0.42–0.93×</text>")[0].split("<rect ")
+    x, width = (float(re.findall(rf'(?:^| ){name}="([\d.]+)"', before)[0]) for name in ("x", "width"))
+    line = re.findall(r'<rect x="([\d.]+)" y="[\d.]+" width="2"', svg)
+    assert "picture-ground" in before and len(line) == 1 and x < float(line[0]) < x + width
+    assert svg.index(f'<rect x="{line[0]}"') < svg.index(before)
+
+
 def test_no_part_of_a_title_is_lost_and_keys_tell_results_apart() -> None:
     title = "Rate (ours, with a long name of its settings) decodes 1.62× as fast as no drafter on 28 prompts of my30"
     shown = drawing.bars(title, "subtitle", [], "foot", "unit").svg()
