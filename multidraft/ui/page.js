@@ -107,8 +107,16 @@ document.addEventListener("click", ({ target }) => {
   if (!selector) return;
   const shown = document.querySelector(selector);
   const phone = innerWidth < 760;
+  if (phone) selectNothing();
   if (phone || shown.getBoundingClientRect().top > innerHeight / 2) shown.scrollIntoView({ behavior: phone ? "instant" : "smooth" });
 }, true);
+
+// The second tap of a double one lands on what has come there, and would select it.
+function selectNothing() {
+  document.documentElement.style.userSelect = "none";
+  setTimeout(() => { document.documentElement.style.userSelect = ""; }, 600);
+}
+
 document.addEventListener("keydown", ({ key, shiftKey, target }) => {
   if (key === "Enter" && shiftKey && target.closest("#prompt")) ran();
 }, true);

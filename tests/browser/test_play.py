@@ -121,6 +121,19 @@ def test_figures_legend_chart_and_details(page: Page) -> None:
     assert page.locator("#rounds tbody tr").count() == page.locator("#output .md-round").count()
 
 
+def test_a_double_tap_on_run_selects_nothing(page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    run = page.locator("#run")
+    run.scroll_into_view_if_needed()
+    box = run.bounding_box()
+    assert box
+    for tap in (1, 2):
+        page.mouse.click(box["x"] + 50, box["y"] + 20, click_count=tap)
+        page.wait_for_timeout(120)
+    expect(page.locator(DONE)).to_be_visible()
+    assert page.evaluate("getSelection().toString()") == ""
+
+
 def test_stop_in_mid_stream(page: Page) -> None:
     run_long(page)
     expect(page.locator("#run")).to_be_disabled()
