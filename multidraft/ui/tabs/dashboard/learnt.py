@@ -36,8 +36,8 @@ AT_ITS_BEST = (
 """Why another one than the first in the table may draft first."""
 
 ACCEPTED = (
-    "Expected of a full draft, where the drafter is at its best in the answer; ± one standard deviation of what past "
-    "runs leave open"
+    "Expected of a full draft, where the drafter is at its best in the answer; in brackets one standard deviation on "
+    "either side, of what past runs leave open"
 )
 
 
@@ -120,11 +120,12 @@ def beginning_html(found: Beginning, pool: str, drafters: Sequence[str]) -> Mark
     said = markup.message_html("done", f"{voice}, {policy} would have {first} draft first{asked}.{why}")
     if expected is None:
         return said
+    reach = None if doubt is None else np.clip([expected - doubt, expected + doubt], 0, context.draft_length)
     kinds = tokens.arm_classes(drafters)
     rows = [
         (
             tokens.token(kinds[arm], drafters[arm]),
-            f"{expected[arm]:.1f}" + ("" if doubt is None else f" ± {doubt[arm]:.1f}"),
+            f"{expected[arm]:.1f}" + ("" if reach is None else " ({:.1f}–{:.1f})".format(*reach[:, arm])),
         )
         for arm in np.argsort(-expected, kind="stable")
     ]

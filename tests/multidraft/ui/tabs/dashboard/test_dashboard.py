@@ -102,7 +102,8 @@ def test_what_the_pool_would_begin_a_prompt_with(workbench: Workbench, monkeypat
     workbench.pool.traffic.learn([(f"abc ab{n}", told) for n in range(9)])
     shown = answer(workbench, "abc abd")
     assert "By what 9 past runs on tiny tell, RateHedge (ours) would have near draft first, " in shown
-    assert " ± " in shown and shown.index(">near</") < shown.index(">far</") and "as a whole" not in shown
+    assert "(0.0–" in shown and "±" not in shown, "no draft has less than no token accepted"
+    assert shown.index(">near</") < shown.index(">far</") and "as a whole" not in shown
     slow = workbench.beginning("abc abd")._replace(arm=names.index("far"))
     assert "in the answer as a whole." in beginning_html(slow, "tiny", names)
 
