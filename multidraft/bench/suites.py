@@ -290,6 +290,8 @@ _FORMS = {
 def item_of(row: Row, line: int) -> SuiteItem | LineProblem:
     """The prompt of a row, or what is wrong with it."""
     prompt, turns, which = row.get("prompt"), row.get("turns"), "'prompt'"
+    if prompt is None and turns == []:
+        return LineProblem(line, "'turns' is empty")
     if prompt is None and turns:
         if isinstance(turns, str) and turns.lstrip().startswith("["):
             try:
@@ -309,9 +311,8 @@ def item_of(row: Row, line: int) -> SuiteItem | LineProblem:
             return LineProblem(line, "'messages' has none of the role 'user'")
     if prompt is None:
         has = ", ".join(map(str, row))[:MAX_NAME] or "nothing"
-        return LineProblem(
-            line, f"needs 'prompt' (text), 'turns' (a list of texts) or OpenAI's 'messages'; it has: {has}"
-        )
+        needs = f"needs 'prompt' (text), 'turns' (a list of texts) or OpenAI's 'messages'; it has: {has}"
+        return LineProblem(line, needs)
     if not isinstance(prompt, str):
         return LineProblem(line, f"{which} is {_KINDS.get(type(prompt), 'a number')}; it must be text")
     if not prompt.strip():

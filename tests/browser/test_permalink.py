@@ -69,7 +69,9 @@ def test_a_prompt_too_long_for_a_link_gets_a_message(page: Page) -> None:
     before = page.url
     page.locator("#prompt textarea").fill("ä" * 2000)
     page.locator("#copy-link").click()
-    expect(page.locator("#status [role=alert]")).to_contain_text("too long for a link")
+    problem = page.locator("#status [role=alert]")
+    expect(problem).to_contain_text("too long for a link")
+    expect(problem).to_contain_text("Links longer than 6,000 characters may be cut off.")
     assert page.url == before
 
 

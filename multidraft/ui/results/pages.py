@@ -250,6 +250,7 @@ def _page(found: Result, root: str, advice: Advised, lab: str) -> str:
         preview={**_preview(found, root), **_SIZE},
         address=address,
         root=root,
+        sampled=any(each.get("temperature") for each in (found.data, *found.made)),
         advised=advice,
         lab=lab,
         frame=(WIDTH // 2, HEIGHT // 2 + 24),

@@ -102,7 +102,7 @@ def test_unicode_line_separators_do_not_split_prompts(tmp_path):
         ("{}", "needs 'prompt'"),
         ('{"prompt": 5}', "'prompt' is a number; it must be text"),
         ('{"prompt": null}', "needs 'prompt'"),
-        ('{"turns": []}', "needs 'prompt'"),
+        ('{"turns": []}', "'turns' is empty"),
         ('{"turns": [5]}', "the first of 'turns' is a number; it must be text"),
         ('{"turns": {"a": 1}}', "'turns' is an object; it must be text"),
         ('{"prompt": "  "}', "the prompt is empty"),

@@ -33,7 +33,7 @@ def outcomes_file(experiment: Experiment) -> Path | None:
     for spec in (*experiment.policies, *view.references(experiment)):
         o, (decode, request) = experiment.outcome(spec), experiment.speedups(spec)
         line = {
-            "policy": spec or "best fixed drafter and draft length",
+            "policy": spec or view.title(spec),
             "estimate": view.estimated(spec),
             "texts": o.texts,
             "tokens": o.tokens,

@@ -21,7 +21,7 @@ async function copyLink(longest, label, status, prompt, policy, ...settings) {
   link.search = changed({ ...asked, tab: null, batch: null, race: null });
   if (link.search.length > longest) {
     const text = `The prompt is too long for a link: ${link.search.length.toLocaleString("en")} characters in the ` +
-      `address, at most ${longest} are sure to arrive. Download the run as JSON instead.`;
+      `address. Links longer than ${longest.toLocaleString("en")} characters may be cut off.`;
     return [label, say("error", "alert", text)];
   }
   try {

@@ -180,7 +180,7 @@ def _why(run: Run) -> str:
         return "Its speed-up only shows how far two measurements of the same thing differ."
     return {
         1: _where_time_goes(run),
-        0: "Whether it was faster too, the noise of the machine hides.",
+        0: "The machine was too noisy to tell whether it was faster as well.",
         -1: "Slower all the same: drafts take time too, and too few tokens were accepted.",
     }[timed_side(run.speedup, run.speedup_uncertainty)]
 

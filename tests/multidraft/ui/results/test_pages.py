@@ -228,6 +228,18 @@ def test_timings_too_noisy_are_no_headline(tmp_path: Path) -> None:
     assert said in list_html(path, experiments.listed(path), False)
 
 
+def test_a_sampled_text_is_not_called_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with Store(path) as store:
+        for id, temperature in (("g", 0.0), ("s", 1.0)):
+            store.add(make_run(rounds=ROUNDS, temperature=temperature, batch_id=id, source="batch"))
+    browser = opened(Results(path))
+    same, distribution = "So the text stays the same", "So the text follows the same distribution"
+    for greedy, sampled in (("run/1", "run/2"), ("batch/g", "batch/s")):
+        assert same in browser.get(f"/result/{greedy}").text
+        assert distribution in browser.get(f"/result/{sampled}").text
+
+
 def test_the_line_at_1_runs_through_no_figure() -> None:
     bars = [drawing.Bar("ucb", "UCB", 0.0, 0.42, 0.93, "0.42–0.93×"), drawing.Bar("exp3", "EXP3", 1.0, shown="1.00×")]
     svg = drawing.bars("title", "subtitle", bars, "foot", "unit").svg()

@@ -103,6 +103,7 @@ def test_the_page_shows_table_and_curves(lab: Lab) -> None:
     assert "md-best" not in outcomes and "none here" in outcomes and "with the same knowledge" in outcomes
     lines = Path(last[lab.csv].value["path"]).read_text("utf-8").splitlines()
     assert len(lines) == 1 + 3 + 3 and lines[0].startswith("policy,estimate,texts") and last[lab.csv].visible
+    assert any(line.startswith("Best drafter and draft length of each text,") for line in lines), "as the table says"
     cited = last[lab.cited]
     assert "Replay of 3 policies on 2 texts" in cited and "http://page.example/?tab=lab&amp;lab_policy=ucb" in cited
     (plain,) = [line for line in outcomes.split("<tr>") if "No drafter" in line]
