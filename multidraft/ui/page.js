@@ -71,6 +71,18 @@ document.addEventListener("blur", ({ target }) => {
   target.dispatchEvent(new Event("input", { bubbles: true }));
 }, true);
 
+// A number beyond a slider's ends becomes the end: that is said.
+document.addEventListener("blur", ({ target }) => {
+  if (!isNumber(target) || target.value === "") return;
+  const typed = target.value, block = target.closest(".block"), { min, max } = isNumber(target);
+  setTimeout(() => {
+    block.querySelector(".md-not-taken")?.remove();
+    if (Number(target.value) === Number(typed)) return;
+    const said = `Set to ${target.value}: ${typed} is not between ${min} and ${max}.`;
+    make("p", "md-not-taken", said, block).setAttribute("role", "alert");
+  }, 100);
+}, true);
+
 // What is typed into a field with a list takes the place of what stands in it, and does not follow it. The list begins
 // at its top if that shows the chosen entry; Gradio scrolls it while its entries are not yet laid out.
 document.addEventListener("focusin", ({ target }) => {

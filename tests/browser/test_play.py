@@ -152,6 +152,19 @@ def test_an_emptied_number_comes_back(shared: Page) -> None:
     expect(shared.locator("#max-new-tokens input[type=range]")).to_have_value("77")
 
 
+def test_a_number_beyond_a_sliders_end_is_said_to_have_become_the_end(shared: Page) -> None:
+    set_length(shared, 77)
+    box = shared.locator("#max-new-tokens")
+    field, most = box.locator("input[type=number]"), box.locator("input[type=range]").get_attribute("max")
+    for typed, shown in (("99999", most), ("0", "1")):
+        field.fill(typed)
+        field.blur()
+        expect(box.get_by_role("alert")).to_have_text(f"Set to {shown}: {typed} is not between 1 and {most}.")
+    field.fill("77")
+    field.blur()
+    expect(box.get_by_role("alert")).to_have_count(0)
+
+
 def test_a_bad_spec_gets_the_valid_names(page: Page) -> None:
     page.locator("#policy input").click()
     page.wait_for_function("getSelection().toString() !== ''")  # what is typed takes the place of what stands

@@ -33,8 +33,8 @@ document.addEventListener("focusout", ({ target }) => {
   const text = target.value.trim();
   const wrong = text !== "" && !(/^\d{4}-\d{2}-\d{2}$/.test(text) && Date.parse(text));
   target.ariaInvalid = wrong ? "true" : null;
-  field.querySelector(".md-day-wrong")?.remove();
-  if (wrong) make("p", "md-day-wrong", "Not taken: needs a day such as 2026-01-31.", field).setAttribute("role", "alert");
+  field.querySelector(".md-not-taken")?.remove();
+  if (wrong) make("p", "md-not-taken", "Not taken: needs a day such as 2026-01-31.", field).setAttribute("role", "alert");
 });
 
 // The run that the address names, if any.
