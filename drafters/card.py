@@ -256,6 +256,8 @@ def _problem(error: ErrorDetails, content: dict[str, Any]) -> str:
     """One problem of a card in words: where, what, and what may have been meant."""
     place, message = list(error["loc"]), error["msg"].removeprefix("Value error, ")
     where = ".".join(map(str, place)) or "card"
+    if error["type"] in ("too_short", "list_type") and error["input"] in (None, []):
+        return f"{where} is empty; list at least one"
     part = str(place[0]) if len(place) > 1 else ""
     entry = content["drafters"][int(place[1])] if part == "drafters" else None
     if error["type"] == "extra_forbidden":

@@ -50,8 +50,8 @@ def fault_told(fault: ErrorDetails, place: str = "") -> str:
         return f"{place} is missing"
     if fault["type"] in ("model_type", "dict_type", "mapping_type"):
         return f"{place}: input should be an object with named fields, got {quoted(fault['input'])}"
-    if fault["type"] in ("too_short", "list_type") and fault["input"] in (None, [], ()):
-        return f"{place} is empty; list at least one"
+    if fault["type"] == "too_short" and not fault["input"]:
+        return f"{place} is empty"
     said = fault["msg"].removeprefix("Value error, ")
     return f"{place}: {said[0].lower()}{said[1:]}, got {quoted(fault['input'])}"
 

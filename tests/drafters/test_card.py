@@ -48,7 +48,7 @@ def test_examples_of_another_card(tmp_path):
         ({"target": {}}, "target: give either path"),
         ({"target": {"path": "a", "id": "b/c"}}, "target: give either path"),
         ({"target": {"path": "a", "trust_remote_code": True}}, r"target\.trust_remote_code: "),
-        ({"drafters": []}, "drafters: "),
+        ({"drafters": []}, "drafters is empty; list at least one"),
         ({"drafters": ["pld"]}, r"drafters\.0: a drafter is a mapping with at least name and kind"),
         ({"drafters": [{"name": "Has Space", "kind": "pld"}]}, r"drafters\.0\.name: "),
         ({"drafters": [{"name": "a,b", "kind": "pld"}]}, r"drafters\.0\.name: "),
@@ -135,6 +135,11 @@ def test_a_monstrous_card_gets_a_short_message(tmp_path, content, message):
     with pytest.raises(PoolError, match=message) as caught:
         load_card(path)
     assert len(str(caught.value)) < 2_010
+
+
+def test_a_card_whose_list_of_drafters_is_left_empty(tmp_path):
+    with pytest.raises(PoolError, match=r"is not valid: drafters is empty; list at least one$"):
+        load_card(write(tmp_path, {**GOOD, "drafters": None}))
 
 
 @pytest.mark.parametrize("content", ["", "just text", "- a\n- b", "42"])
