@@ -119,6 +119,7 @@ def test_details_list_every_round() -> None:
     rounds = [make_round(0), make_round(1, drafter=None, arm=None, accepted=0, drafted=(), reward=None)]
     html = tokens.rounds_table_html(rounds)
     assert "2 of 3" in html and "no draft" in html and "10.0" in html
+    assert "the draft length that the policy asked for in that round" in html and "draft length setting" not in html
     assert Tree(html).tags.count("tr") == 3
     assert tokens.rounds_table_html([]) == ""
 
