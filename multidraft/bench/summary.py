@@ -242,3 +242,9 @@ def as_json(rows: Sequence[Row]) -> dict[str, list[dict[str, Any]]]:
     """The ``summary``, a line for each task and policy, and all ``rows`` as plain values; ``None`` is unknown."""
     summary = [{"task": task, "policy": policy, **f.as_json()} for (task, policy), f in summarise(rows).items()]
     return {"summary": summary, "rows": [row.as_json() for row in rows]}
+
+
+def in_parts(count: int, parts: Sequence[int] = (20, 60, 120, 240)) -> list[range]:
+    """The queries of a stream in parts that end at these numbers, or where it does."""
+    ends = [end for end in parts if end < count] + [count]
+    return [range(begin, end) for begin, end in zip([0, *ends], ends, strict=False) if end > begin]

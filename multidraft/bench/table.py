@@ -7,8 +7,7 @@ from typing import Any
 
 from multidraft.bench.report import best_drafters
 from multidraft.bench.runner import Entry
-from multidraft.bench.summary import Row, speedups
-from multidraft.replay.experiment import in_parts
+from multidraft.bench.summary import Row, in_parts, speedups
 from storage.figures import FEWEST_TOKENS, TOO_NOISY, too_noisy
 from storage.records import FINISHED, PLAIN
 

@@ -19,7 +19,7 @@ from drafters.progress import Step
 from multidraft.bench.suites import Suite, spread
 from multidraft.engine.arguments import check_seed
 from multidraft.policies import canonical_spec, check_specs
-from multidraft.replay.options import without_divergence
+from multidraft.policies.specs import without_divergence
 from storage.aggregates import filters
 from storage.connection import check_writable
 from storage.filters import Filter

@@ -17,9 +17,9 @@ import numpy as np
 
 from drafters.errors import PolicyError, UserError
 from multidraft.policies import canonical_spec
-from multidraft.policies.specs import is_plain, read_spec
+from multidraft.policies.specs import is_plain, read_spec, replayed_as, without_divergence
 from multidraft.replay.contribution import Share, contributions, superfluous
-from multidraft.replay.options import Option, replayed, replayed_as, without_divergence
+from multidraft.replay.options import Option, replayed
 from multidraft.replay.recorded import Recorded, Route
 from storage.figures import FEWEST_PROMPTS, FEWEST_TO_TELL, FEWEST_TOKENS, Ratio, ranks
 from storage.records import PLAIN

@@ -132,9 +132,3 @@ def as_traffic(
             traffic.learn([(prompt, told)])
         yield
     return played
-
-
-def in_parts(count: int, parts: Sequence[int] = (20, 60, 120, 240)) -> list[range]:
-    """The queries of a stream in parts that end at these numbers, or where it does."""
-    ends = [end for end in parts if end < count] + [count]
-    return [range(begin, end) for begin, end in zip([0, *ends], ends, strict=False) if end > begin]

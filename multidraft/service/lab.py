@@ -13,11 +13,11 @@ from drafters.card import is_bundled
 from drafters.errors import UserError
 from multidraft.bench.measured import decoded, measured, ran_live
 from multidraft.policies import canonical_spec
+from multidraft.policies.specs import without_divergence
 from multidraft.policies.titles import DEFAULT_POLICY, policy_choices, policy_title
 from multidraft.replay.advice import NEWEST, Advice, advise, candidates, most_replays
 from multidraft.replay.experiment import BEST_FIXED, ORACLE, Experiment, as_traffic
 from multidraft.replay.machine_costs import MachineCosts
-from multidraft.replay.options import without_divergence
 from multidraft.replay.outcomes import Outcome, is_whole, mean_regret, numeric_settings, sweep, sweep_values
 from multidraft.replay.recorded import (
     Recorded,

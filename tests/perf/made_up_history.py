@@ -14,7 +14,7 @@ from drafters.base import Acceptances
 from drafters.sampling import SamplingParams
 from multidraft.bench.simulate import draw_table
 from multidraft.policies import NO_DRAFTER
-from multidraft.replay.options import without_divergence
+from multidraft.policies.specs import without_divergence
 from multidraft.replay.regret import regret_of
 from multidraft.replay.walk import replay
 from storage.records import Generation, Round

@@ -14,7 +14,7 @@ from drafters.costs import CostMeter, Costs
 from multidraft.bench.simulate import draw_table
 from multidraft.bench.table import markdown
 from multidraft.policies import NO_DRAFTER, POLICIES, Context, Feedback, make_policy
-from multidraft.replay.options import without_divergence
+from multidraft.policies.specs import without_divergence
 from multidraft.replay.walk import replay
 
 

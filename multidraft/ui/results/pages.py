@@ -25,7 +25,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from drafters.errors import UserError, without_folders
-from multidraft.replay.options import replayed_as
+from multidraft.policies.specs import replayed_as
 from multidraft.replay.recorded import none_replayable
 from multidraft.service.batch import BatchJob
 from multidraft.service.lab import Verdicts

@@ -11,10 +11,11 @@ from drafters.base import Acceptances
 from drafters.costs import Costs
 from drafters.errors import UserError
 from multidraft.bench.measured import decoded, measured, ran_live
+from multidraft.policies.specs import replayed_as
 from multidraft.replay.advice import FAR_OFF, Advice, advise, candidates, usable
 from multidraft.replay.contribution import Share, superfluous
 from multidraft.replay.machine_costs import RecordedCosts
-from multidraft.replay.options import Option, replayed, replayed_as
+from multidraft.replay.options import Option, replayed
 from multidraft.replay.recorded import Recorded, is_estimate, recorded_texts, route_of
 from storage import queries
 from storage.figures import Ratio, ratio_of_totals

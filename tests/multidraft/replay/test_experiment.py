@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from drafters.traffic import Prior, stretches_of, suitability
+from multidraft.bench.summary import in_parts
 from multidraft.replay.advice import Advice
-from multidraft.replay.experiment import ORACLE, Experiment, as_traffic, in_parts
+from multidraft.replay.experiment import ORACLE, Experiment, as_traffic
 from multidraft.replay.recorded import recorded_texts, texts_with_costs
 from storage.records import PLAIN
 from tests.multidraft.replay.test_advice import text

@@ -14,7 +14,7 @@ from drafters.card import find_card, is_bundled, load_card
 from drafters.costs import Costs
 from drafters.errors import PolicyError, UserError
 from drafters.traffic import Prior
-from multidraft.replay.options import without_divergence
+from multidraft.policies.specs import without_divergence
 from multidraft.replay.recorded import (
     Recorded,
     is_estimate,

@@ -12,11 +12,11 @@ from markupsafe import Markup
 
 from drafters.errors import UserError
 from drafters.traffic import tokens_of
+from multidraft.bench.summary import in_parts
 from multidraft.engine.experience import Beginning
 from multidraft.policies import NO_DRAFTER
 from multidraft.policies.base import acceptance_by_route
 from multidraft.policies.titles import DEFAULT_POLICY, policy_title
-from multidraft.replay.experiment import in_parts
 from multidraft.service.lab import COLD, ROUTED, TAUGHT, LabWork, Learnt
 from multidraft.service.workbench import Workbench
 from multidraft.ui.widgets import markup, tokens
