@@ -133,7 +133,8 @@ document.addEventListener("keydown", ({ key, shiftKey, target }) => {
   if (key === "Enter" && shiftKey && target.closest("#prompt")) ran();
 }, true);
 
-// A prompt that was typed is there again after a reload, unless the address names another one.
+// A prompt that was typed is there again after a reload, unless the address names another one, or an example took its
+// place.
 function typed(id, shown) {
   const named = new URLSearchParams(location.search).has(id === "prompt" ? id : "race");
   try {
@@ -146,5 +147,11 @@ document.addEventListener("input", ({ target }) => {
   const field = target.closest("#prompt, #race-prompt");
   try {
     if (field) sessionStorage.setItem(field.id, target.value);
+  } catch {} // likewise
+});
+document.addEventListener("click", ({ target }) => {
+  const example = target.closest("[id^=example-], [id^=race-example-]");
+  try {
+    if (example) sessionStorage.removeItem(example.id.startsWith("race-") ? "race-prompt" : "prompt");
   } catch {} // likewise
 });

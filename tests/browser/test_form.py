@@ -98,6 +98,8 @@ def test_what_was_typed_outlives_back_and_reload(page: Page, address: str) -> No
     expect(tab).to_have_text("Results")
     page.get_by_role("tab", name="Race").click()
     expect(page.locator("#race-prompt textarea")).to_have_value("Typed too")
+    page.locator("#race-example-task").get_by_text("json", exact=True).click()
+    assert page.evaluate("sessionStorage.getItem('race-prompt')") is None, "an example took its place"
     page.goto(f"{address}?prompt=Linked")
     expect(page.locator("#status")).to_contain_text("Taken from the link")
     expect(field).to_have_value("Linked")

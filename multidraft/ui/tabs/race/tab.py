@@ -90,7 +90,9 @@ class Race(controls.PromptTab):
         def taken(theirs: str, own: str, id: str) -> Any:
             return gr.skip() if id or not theirs.strip() or self.task_of(own) is None else theirs
 
-        linked = "(theirs, own, id) => [theirs, own, id || new URLSearchParams(location.search).get('race') || '']"
+        # What was typed may not be back in the field yet.
+        linked = """(theirs, own, id) =>
+          [theirs, typed("race-prompt", own), id || new URLSearchParams(location.search).get("race") || ""]"""
         tab.select(taken, [prompt, self.prompt, self.buttons.id], self.prompt, js=linked, **QUICK)
 
     def follow(self, prompt: str, max_new_tokens: float | None, stage: Any, *specs: str | None) -> Updates:
