@@ -182,7 +182,7 @@ class Results:
         except StorageError as error:
             raise HTTPException(503, str(error)) from None
         if found is None:
-            raise HTTPException(404, "This history has no such result: it may be another server's.")
+            raise HTTPException(404, "This history has no such result: it may be another server's, or deleted.")
         return found
 
     def front(self, request: Request) -> Response:

@@ -159,7 +159,7 @@ class RunSection:
         """The parts for a run, or why it cannot be shown."""
         try:
             run = self._run(id)
-            problem = f"This history has no run {id}: it may be another server's." if run is None else ""
+            problem = f"This history has no run {id}: it may be another server's, or deleted." if run is None else ""
         except StorageError as error:
             run, problem = None, str(error)
         figures = run_figures(run) if run else [None] * len(self.charts)

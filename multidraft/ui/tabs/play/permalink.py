@@ -8,6 +8,7 @@ from typing import NamedTuple
 from drafters.errors import UserError
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
+from multidraft.bench.comparison import NAMES
 from multidraft.service.inputs import make_params, whole_number
 from multidraft.ui.widgets.controls import LONGEST_LINK, SETTINGS, check_fields
 
@@ -31,7 +32,7 @@ class Link(NamedTuple):
     def named(self) -> list[str]:
         """What it says something of, in the page's words."""
         asked = zip(("prompt", "policy", *SETTINGS), (self.prompt, self.policy, *self.settings), strict=True)
-        return [name.replace("_", " ") for name, value in asked if value is not None]
+        return [NAMES.get(name, name) for name, value in asked if value is not None]
 
 
 def read_link(query: Mapping[str, str], pool: Pool, most: int | None = None) -> Link | None:
