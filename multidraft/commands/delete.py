@@ -8,6 +8,7 @@ from datetime import date
 from pathlib import Path
 
 import multidraft as md
+from multidraft.bench.table import count as of
 from multidraft.commands.options import add_runs, check_known, chosen_runs, split_specs
 from storage.deletion import delete
 from storage.filters import ALL, Filter, run_id
@@ -38,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
         if not count(options.db, Filter(id=(run_id(id),))):
             raise md.UserError(f"no run in {options.db} has the number {id}; nothing was deleted")
     if options.yes:
-        print(f"{options.db}: {delete(options.db, chosen)} runs deleted")
+        print(f"{options.db}: {of(delete(options.db, chosen), 'run')} deleted")
     else:
-        print(f"{options.db}: {count(options.db, chosen)} runs match; with --yes they are deleted for good")
+        print(f"{options.db}: {of(count(options.db, chosen), 'run')} to delete; with --yes that is done, for good")
     return 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 import multidraft as md
+from multidraft.bench.table import count as of
 from multidraft.commands.options import add_runs, check_known, chosen_runs, split_specs, split_tasks
 from storage.export import EXPORTS
 from storage.queries import count
@@ -42,5 +43,5 @@ def run(options: argparse.Namespace) -> int:
         written = EXPORTS[options.format](options.db, chosen, options.out)
     except OSError as error:
         raise md.UserError(f"{options.out} cannot be written ({error.strerror}); name another file") from None
-    print(f"{options.out}: {written} runs")
+    print(f"{options.out}: {of(written, 'run')}")
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from multidraft.bench.table import count
 from storage.sync import restore
 
 
@@ -15,5 +16,5 @@ def add(sub: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Add what the history lacks, also under a running server, and print how many runs that were."""
-    print(f"{options.db}: {restore(options.db.absolute(), options.backup)} runs added")
+    print(f"{options.db}: {count(restore(options.db.absolute(), options.backup), 'run')} added")
     return 0

@@ -91,11 +91,11 @@ def test_what_was_said_of_a_batch_goes_with_its_last_run(path: Path, tmp_path: P
 def test_the_command_counts_first_and_deletes_what_meets_all_options(path: Path, capsys) -> None:
     history(path, "one", "two", batch_id="b")
     command = ["delete", "--db", str(path)]
-    for asked, count in ((["1"], 1), (["--batch", "b"], 2), (["1", "--before", "2000-01-01"], 0)):
+    for asked, count in ((["1"], "1 run"), (["--batch", "b"], "2 runs"), (["1", "--before", "2000-01-01"], "0 runs")):
         assert main([*command, *asked]) == 0
-        assert capsys.readouterr().out == f"{path}: {count} runs match; with --yes they are deleted for good\n"
+        assert capsys.readouterr().out == f"{path}: {count} to delete; with --yes that is done, for good\n"
     assert main([*command, "1", "--batch", "b", "--yes"]) == 0
-    assert capsys.readouterr().out == f"{path}: 1 runs deleted\n" and prompts(path) == ["two"]
+    assert capsys.readouterr().out == f"{path}: 1 run deleted\n" and prompts(path) == ["two"]
 
 
 @pytest.mark.parametrize(

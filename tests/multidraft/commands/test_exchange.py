@@ -24,7 +24,7 @@ def db(tmp_path):
 def test_runs_go_out_and_come_back(db, tmp_path, capsys):
     out = tmp_path / "runs.zip"
     assert main(["export", "spec-bench.zip", str(out), "--db", str(db), "--policies", "ucb"]) == 0
-    assert f"{out}: 1 runs" in capsys.readouterr().out
+    assert f"{out}: 1 run" in capsys.readouterr().out
     answers = tmp_path / "answers.jsonl"
     answers.write_text(lines(ANSWER))
     other = tmp_path / "other.db"
