@@ -63,7 +63,7 @@ class Pace:
         self._last = now if others_wait else None
 
     def left(self) -> None:
-        """What follows the last beginning measures no wait: nobody waits any more, or a place stands free."""
+        """Nobody waits any more."""
         self._last = None
 
     def wait(self, now: float, ahead: int, waited: float = 0.0, begun: int = 0) -> float | None:
@@ -93,7 +93,6 @@ class Line(Generic[J]):
         self._jobs: dict[str, deque[J]] = {}  # by visitor, in the order of the visitors' turns
         self._joined: dict[J, tuple[float, int]] = {}  # in that in which they came: when, and how many had begun
         self._pace = Pace()
-        self._freed = 0  # places that jobs left while others waited, and that are not taken yet
 
     def __iter__(self) -> Iterator[J]:
         rounds = zip_longest(*self._jobs.values())
@@ -118,17 +117,12 @@ class Line(Generic[J]):
         del self._joined[job]
         if not own:
             del self._jobs[job.caller.visitor]
-        self._freed += job.started and job.decodes
         if not self._waits:
             self._pace.left()
-            self._freed = 0
 
     def began(self, job: J, now: float) -> None:
-        """A job has got what it waited for. How soon it got a place that stood free says nothing of those who wait."""
+        """A job has got what it waited for."""
         if job.decodes:
-            if not self._freed:
-                self._pace.left()
-            self._freed = max(self._freed - 1, 0)
             self._pace.began(now, self._waits)
 
     @property

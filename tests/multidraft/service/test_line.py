@@ -143,19 +143,6 @@ def test_what_needs_no_place_says_nothing_of_the_wait() -> None:
     assert line.place(last, 20.0) == (0, 10.0), "of a, b and c one began every 10 s"
 
 
-def test_places_that_stood_free_say_nothing_of_the_wait() -> None:
-    line = Line[Steps]()
-    *begin, third, last = queued(line, *"abcd")
-    for second, job in enumerate(begin):
-        job.started = True
-        line.began(job, 0.1 * second)
-    assert line.place(last, 0.5) == (3, None), "both began at once, and how long they hold their places is not known"
-    line.remove(begin[0])
-    third.started = True
-    line.began(third, 8.1)
-    assert line.place(last, 8.1) == (2, pytest.approx(8.0))
-
-
 def test_limits_say_what_is_too_much_and_what_there_may_be() -> None:
     limits = Limits(share=0.25, prompt_tokens=10, new_tokens=20, batch_runs=30)
     limits.check_text(10, 20)
