@@ -6,11 +6,13 @@ back.
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 from sqlite_utils import Database
 
-from storage.connection import open_writer, writing
+from storage.connection import open_writer, read_rows, writing
 from storage.filters import Filter
 from storage.problems import explained
 
@@ -19,8 +21,9 @@ SAME = "r.policy = o.policy AND r.created_at = o.created_at AND r.prompt_hash = 
 
 
 def delete(path: str | Path, filter: Filter) -> int:
-    """Delete the runs that the filter lets through, with what is noted on batches that have no other run; returns how
-    many. Others may be writing meanwhile. Their content is overwritten in the file, not only unlinked.
+    """Delete the runs that the filter lets through, with all that is told of batches that have no other run; returns
+    how many. Others may be writing meanwhile. Their content is overwritten in the file, as soon as nobody reads an
+    older state of it.
 
     Raises:
         StorageError: the history cannot be written; it is as it was then.
@@ -31,20 +34,32 @@ def delete(path: str | Path, filter: Filter) -> int:
         with writing(db):
             chosen = f"SELECT policy, created_at, prompt_hash, batch_id, id FROM runs {where}"
             db.execute(f"INSERT OR REPLACE INTO deleted {chosen}", values)
-            gone = drop_deleted(db)
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()  # the log still has them
+            gone = db.execute(f"DELETE FROM runs {where}", values).rowcount
+            _forget_batches(db)
+        with suppress(sqlite3.Error):  # the log still has them
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     return gone
 
 
-def drop_deleted(db: Database) -> int:
-    """Remove what is left of the runs that ``deleted`` lists, inside a transaction; returns how many there were."""
-    gone = db.execute(f"DELETE FROM runs WHERE id IN (SELECT o.id FROM deleted AS r JOIN runs AS o ON {SAME})").rowcount
-    for table in ("notes", "endings"):
+def drop_deleted(db: Database) -> None:
+    """Remove the runs that were deleted in a copy, inside a transaction."""
+    db.execute(f"UPDATE deleted AS r SET id = (SELECT max(o.id) FROM runs AS o WHERE {SAME}) WHERE id IS NULL")
+    db.execute(f"DELETE FROM runs WHERE id IN (SELECT o.id FROM deleted AS r JOIN runs AS o ON {SAME})")
+    _forget_batches(db)
+
+
+def _forget_batches(db: Database) -> None:
+    """Remove what is told of batches of which no run is left, and what would have them go on."""
+    for table, id in (("notes", "batch_id"), ("endings", "batch_id"), ("unfinished", "id")):
         db.execute(
-            f"DELETE FROM {table} WHERE batch_id IN (SELECT batch_id FROM deleted) "
-            "AND batch_id NOT IN (SELECT batch_id FROM runs WHERE batch_id IS NOT NULL)"
+            f"DELETE FROM {table} WHERE {id} IN (SELECT batch_id FROM deleted) "
+            f"AND {id} NOT IN (SELECT batch_id FROM runs WHERE batch_id IS NOT NULL)"
         )
-    return gone
+
+
+def deleted(path: str | Path) -> set[tuple[str, str, int]]:
+    """Of the runs that were deleted, policy, time and the hash of the prompt."""
+    return set(read_rows(path, "SELECT policy, created_at, prompt_hash FROM deleted"))
 
 
 def next_id(db: Database) -> int:

@@ -19,9 +19,11 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from drafters.errors import UserError, fault_told
 from drafters.sampling import SamplingParams
 from storage.connection import read_rows
+from storage.deletion import deleted
 from storage.problems import StorageError
 from storage.records import Generation
-from storage.run import Conditions, Origin, Reported, Run, Source
+from storage.rows import prompt_of
+from storage.run import Conditions, Origin, Reported, Run, Source, utc_text
 from storage.store import Store
 
 KNOWN = (
@@ -70,11 +72,12 @@ class _Answer(_Form):
 
     def runs(self) -> Iterator[Run]:
         """One for each choice."""
-        for choice in self.choices:
+        for number, choice in enumerate(self.choices):
             steps = len(choice.accept_lengths) or sum(choice.decoding_steps)
             found = Reported(sum(choice.new_tokens), steps, request_seconds=sum(choice.wall_time) or None)
             prompt, text = f"Question {self.question_id}", "\n\n".join(choice.turns)
-            yield _run("spec-bench", self.model_id, found, prompt, text, task=self.category, ended=self.tstamp)
+            ended = None if self.tstamp is None else self.tstamp + number * 1e-5  # runs are told apart by their times
+            yield _run("spec-bench", self.model_id, found, prompt, text, task=self.category, ended=ended)
 
 
 class _Acceptance(_Form):
@@ -207,9 +210,12 @@ def import_file(file: str | Path, store: Store, name: str = "") -> int:
     runs = [run for where, value in _objects(file, content) for run in _runs_of(where, value)]
     if not runs:
         raise UserError(f"{file.name} holds no finished request; nothing was imported")
+    gone = deleted(store.path)
     for run in runs:
         run.origin = replace(run.origin, suite=f"{file.name} #{digest}")
         run.generation.policy = name.strip() or run.generation.policy
+        if (run.generation.policy, utc_text(run.created_at), prompt_of(run.generation)) in gone:
+            raise UserError(f"{file.name} was imported before and deleted, for good; nothing was imported")
     if not store.add(*runs).wait(WRITING_SECONDS):
         raise StorageError(store.problem or f"{store.path} could not be written")
     return len(runs)

@@ -106,10 +106,10 @@ class Origin:
 
     source: Source
     task: str | None = None
-    prompt_id: str | None = None
     suite: str | None = None
     batch_id: str | None = None
     learn: bool = True
+    prompt_id: str | None = None
 
     def __post_init__(self) -> None:
         if self.source not in get_args(Source):
@@ -286,7 +286,7 @@ class Run:
         reported = None
 
         def part(kind: type[Any], prefix: str = "") -> Any:
-            return kind(**{f.name: values[prefix + f.name] for f in fields(kind)})
+            return kind(**{f.name: values[prefix + f.name] for f in fields(kind) if prefix + f.name in values})
 
         if values["source"] in IMPORTED:
             reported = part(Reported)

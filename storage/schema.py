@@ -181,7 +181,7 @@ def m013_endings(db: Database) -> None:
 @migrations()
 def m014_deleted(db: Database) -> None:
     """Runs that were deleted, without their texts; ``id`` is the number that none of this history has from now on, NULL
-    where another machine deleted it."""
+    where it never had the run."""
     columns = "policy TEXT, created_at TEXT, prompt_hash INTEGER, batch_id TEXT, id INTEGER"
     db.execute(f"CREATE TABLE deleted ({columns}, PRIMARY KEY (policy, created_at, prompt_hash)) WITHOUT ROWID")
     db.execute("CREATE INDEX idx_deleted ON deleted (id)")

@@ -89,7 +89,7 @@ def _unsettled(live: Advice) -> str:
     """Where it is open whether to speculate at all."""
     best, missing = live.best, FEWEST_TO_TELL - live.prompts
     if live.sure:
-        why = f"it is faster than {WITHOUT}, which is not certain of `{best.spec}`"
+        why = f"it is certainly faster than decoding {WITHOUT}; of `{best.spec}` that is not certain"
         return f"run {_named(live.sure)}: {why}. {_settled(live, best, live.sure)}"
     found = best.times_as_fast(live.plain)
     settled = _settled(live, best, live.plain)

@@ -152,7 +152,8 @@ class Comparison:
         if not all(pair.relative for pair in pairs):  # one measure for all
             pairs = [replace(pair, relative=None) for pair in pairs]
         pairs.sort(key=lambda pair: (pair.said not in SETTLED, -pair.judged.value))
-        unlike = [key for key in NAMES if made[0].get(key) != made[1].get(key)]
+        unused = () if any(each.get("temperature") for each in made) else ("top_p", "top_k")
+        unlike = [key for key in NAMES if made[0].get(key) != made[1].get(key) and key not in unused]
         if "pool" in unlike:  # which says why its card differs, too
             unlike = [key for key in unlike if key != "card_hash"]
         differs = [(NAMES[key], _shown(made[0].get(key)), _shown(made[1].get(key))) for key in unlike]

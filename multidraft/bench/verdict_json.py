@@ -37,6 +37,7 @@ def as_json(advice: Advice) -> dict[str, Any]:
             "verdict": sentences(advice),
             "pays": judged.pays if told else "open",
             "fastest": judged.leader if told else None,
+            "faster_than_plain": judged.sure.spec if told and judged.sure else None,
             "certain": told and judged.certain,
             "replay_errors": advice.errors,
             "replay_request_errors": advice.request_errors,

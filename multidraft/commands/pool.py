@@ -31,12 +31,12 @@ def add(sub: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print parameters and costs, and with ``--matrix`` accepted tokens by drafter and task."""
+    if not options.matrix and any(v is not None for v in (options.suite, options.limit, options.draft_length)):
+        raise UserError("--suite, --limit and --draft-length are for --matrix; give --matrix too, or leave them out")
     if options.list:
         return _list(as_json=options.json)
     if options.estimate:
         return _estimate(options)
-    if not options.matrix and any(v is not None for v in (options.suite, options.limit, options.draft_length)):
-        raise UserError("--suite, --limit and --draft-length are for --matrix; give --matrix too, or leave them out")
     sampling_params(options, draft_length=1)  # errors come before the pool is loaded
     suite = limited(load_suite(options.suite or "pocket"), options.limit) if options.matrix else None
     pool = load_pool(options.pool, options.device)

@@ -249,7 +249,7 @@ def register(policy: P) -> P:
 
 def _check(policy: type[Policy]) -> None:
     """Raise PolicyError unless a class declares and defines all that is shown of a policy and asked of one."""
-    who = policy.__qualname__
+    who = getattr(policy, "__qualname__", repr(policy))
     if not (inspect.isclass(policy) and issubclass(policy, Policy)):
         raise PolicyError(f"{who} is registered as a policy, but is not derived from Policy")
     for name in ("name", "title", "explanation", "source"):
@@ -273,7 +273,7 @@ def _takes(method: Any, count: int) -> bool:
     """Whether something can be called with so many arguments."""
     try:
         inspect.signature(method).bind(*range(count))
-    except TypeError:  # it cannot be called at all, or takes more or fewer
+    except (TypeError, ValueError):  # it cannot be called at all, takes more or fewer, or is a builtin
         return False
     return True
 

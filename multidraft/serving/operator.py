@@ -25,7 +25,7 @@ class Operator:
     """
 
     def __init__(self, workbench: Workbench, key: str):
-        self.jobs, self._history, self._key = workbench.jobs, workbench.store.path, key
+        self.jobs, self._workbench, self._key = workbench.jobs, workbench, key
 
     def routes(self) -> list[Route]:
         """``GET /operator/jobs`` lists, ``DELETE /operator/jobs/ID`` stops one, ``DELETE /operator/jobs`` all;
@@ -67,13 +67,14 @@ class Operator:
         if job and not job.done:
             return JSONResponse({"detail": "it is still under way: stop it first"}, 409)
         try:
-            deleted = await run_in_threadpool(delete, self._history, chosen)
+            deleted = await run_in_threadpool(delete, self._workbench.store.path, chosen)
         except StorageError as error:
             return JSONResponse({"detail": str(error)}, 503)
         if not deleted:
             return JSONResponse({"detail": "the history has no such run"}, 404)
         if job:  # the page shows it from there
             self.jobs.forget(job)
+        self._workbench.cut_off.pop(batch or "", None)
         return JSONResponse({"deleted": deleted})
 
     def _refusal(self, request: Request) -> Response | None:

@@ -77,11 +77,13 @@ document.addEventListener("blur", ({ target }) => {
   const typed = target.value, block = target.closest(".block"), { min, max } = isNumber(target);
   setTimeout(() => {
     block.querySelector(".md-not-taken")?.remove();
-    if (Number(target.value) === Number(typed)) return;
+    if (Number(typed) >= Number(min) && Number(typed) <= Number(max)) return;
     const said = `Set to ${target.value}: ${typed} is not between ${min} and ${max}.`;
     make("p", "md-not-taken", said, block).setAttribute("role", "alert");
   }, 100);
 }, true);
+
+document.addEventListener("input", ({ target }) => target.closest(".block")?.querySelector(".md-not-taken")?.remove());
 
 // What is typed into a field with a list takes the place of what stands in it, and does not follow it. The list begins
 // at its top if that shows the chosen entry; Gradio scrolls it while its entries are not yet laid out.
@@ -150,8 +152,8 @@ document.addEventListener("input", ({ target }) => {
   } catch {} // likewise
 });
 document.addEventListener("click", ({ target }) => {
-  const example = target.closest("[id^=example-], [id^=race-example-]");
+  const example = target.closest(["", "race-"].map((tab) => `button[id^=${tab}example-], #${tab}example-task label`).join());
   try {
-    if (example) sessionStorage.removeItem(example.id.startsWith("race-") ? "race-prompt" : "prompt");
+    if (example) sessionStorage.removeItem(example.closest("[id^=race-]") ? "race-prompt" : "prompt");
   } catch {} // likewise
 });

@@ -21,11 +21,11 @@ from pathlib import Path
 from unittest.mock import patch
 
 from multidraft.__main__ import main
-from multidraft.bench.summary import Row
+from multidraft.bench.summary import Row, in_parts
 from multidraft.bench.table import markdown
 from multidraft.commands import bench
 from multidraft.engine.experience import traffic_with
-from multidraft.replay.experiment import as_traffic, in_parts
+from multidraft.replay.experiment import as_traffic
 from multidraft.replay.recorded import Recorded, recorded_texts, route_of, texts_with_costs
 from multidraft.replay.walk import Replayed
 from multidraft.training.pocket.corpus import FAMILIES

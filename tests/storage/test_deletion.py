@@ -6,15 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from drafters.errors import UserError
 from multidraft.__main__ import main
 from storage import experiments, queries
 from storage.connection import read_column, read_rows
 from storage.deletion import delete
 from storage.filters import Filter
+from storage.imports import import_file
 from storage.store import Store
 from storage.sync import FILE, Backup, Folder, restore, snapshot
+from storage.unfinished import unfinished
 from tests.history import prompts
 from tests.runs import make_run
+from tests.storage.test_exchange import ANSWER, lines
 
 
 def history(path: Path, *written: str, **changes: str) -> Path:
@@ -112,3 +116,37 @@ def test_the_command_deletes_nothing_that_was_not_named(path: Path, asked: list[
     history(path, "one", "two")
     assert main(["delete", "--db", str(path), *asked]) == 2
     assert said in capsys.readouterr().err and len(prompts(path)) == 2
+
+
+def test_of_answers_to_one_question_only_the_chosen_one_is_deleted(path: Path, tmp_path: Path) -> None:
+    file = tmp_path / "answers.jsonl"
+    file.write_text(lines({**ANSWER, "choices": ANSWER["choices"] * 3, "tstamp": 1.7e9}))
+    with Store(path) as store:
+        assert import_file(file, store) == 3
+    older = tmp_path / "older.db"
+    snapshot(path, older)
+    assert delete(path, Filter(id=(2,))) == 1
+    assert restore(path, older) == 0 and read_column(path, "SELECT id FROM runs ORDER BY id") == [1, 3]
+    delete(path, Filter(id=(1, 3)))
+    with Store(path) as store, pytest.raises(UserError, match="was imported before and deleted, for good"):
+        import_file(file, store)
+
+
+def test_a_machine_that_loses_a_run_by_a_copy_does_not_use_its_number_again(path: Path, tmp_path: Path) -> None:
+    place, theirs = Folder(tmp_path / "copy"), tmp_path / "theirs.db"
+    history(path, "one", "two")
+    Backup(path, [place]).exchange()
+    Backup(theirs, [place]).restore()
+    delete(path, Filter(id=(2,)))
+    Backup(path, [place]).exchange()
+    Backup(theirs, [place]).restore()
+    history(theirs, "three")
+    assert read_rows(theirs, "SELECT id, prompt FROM runs") == [(1, "one"), (3, "three")]
+
+
+def test_a_batch_that_was_cut_off_does_not_go_on_once_it_is_deleted(path: Path) -> None:
+    with Store(path) as store:
+        store.add(begins=("b", {"items": [{"prompt": "secret"}]}))
+        store.add(make_run(batch_id="b"))
+    delete(path, Filter(batch_id=("b",)))
+    assert not unfinished(path) and b"secret" not in path.read_bytes()

@@ -13,6 +13,7 @@ from drafters.errors import UserError
 from drafters.pool import Pool
 from drafters.router import Router
 from drafters.sampling import SamplingParams
+from multidraft.bench.comparison import NAMES
 from multidraft.engine.arguments import policy_for
 from multidraft.service.inputs import make_params, whole_number
 from multidraft.service.workbench import Workbench
@@ -36,6 +37,9 @@ LONGEST_LINK = 6000
 
 HOTTEST, LARGEST_TOP_K = 2.0, 200
 """The most that the fields of temperature and top-k take."""
+
+MOST_NEW_TOKENS = 1024
+"""The most that the field takes, whatever the target's window."""
 
 LONGEST_DRAFT = 16
 """Tokens that a draft may have at most, where the pool's own length is not longer."""
@@ -188,7 +192,7 @@ def settings(pool: Pool, prefix: str, most: int | None) -> list[gr.components.Co
 def limits(pool: Pool, most: int | None, max_new_tokens: float | None = 256) -> tuple[dict[str, Any], dict[str, Any]]:
     """Maximum and value of the fields for max new tokens, as many as were chosen if they fit, and for the draft length,
     the pool's own; ``most`` is the server's limit of new tokens."""
-    longest = min(1024, pool.target.window - 1, most or 1024)
+    longest = min(MOST_NEW_TOKENS, pool.target.window - 1, most or MOST_NEW_TOKENS)
     return (
         {"maximum": longest, "value": min(max_new_tokens or 256, longest)},
         {"maximum": max(LONGEST_DRAFT, pool.draft_length), "value": pool.draft_length},
@@ -205,7 +209,7 @@ def check_fields(settings: Mapping[str, float | None], pool: Pool, most: int | N
     of_pool = {"max_new_tokens": length["maximum"], "draft_length": draft["maximum"]}
     for name, largest in {**of_pool, "temperature": HOTTEST, "top_k": LARGEST_TOP_K}.items():
         if (value := settings.get(name) or 0) > largest:
-            raise UserError(f"{name.replace('_', ' ')} must be at most {largest:,.12g} here, got {value:,.12g}")
+            raise UserError(f"{NAMES.get(name, name)} must be at most {largest:,.12g} here, got {value:,.12g}")
 
 
 def read_settings(values: Sequence[float | None]) -> tuple[SamplingParams, int]:

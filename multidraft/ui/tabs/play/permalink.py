@@ -59,4 +59,4 @@ def _number(name: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise UserError(f"{name.replace('_', ' ')} must be a number, got {text!r:.40}") from None
+        raise UserError(f"{NAMES.get(name, name)} must be a number, got {text!r:.40}") from None
