@@ -158,7 +158,7 @@ def experiment_result(path: Path, id: str, fits: Fits = unjudged) -> Result | No
     many, on = count(about["prompts"], "prompt"), len({row.prompt for row in summary.compared(rows)})
     many = many if on in (0, about["prompts"]) else f"{on} of {many}"
     settings, foot = settings_of(about), foot_of(about)
-    seed = f", seed {alone[0].seed}" if alone else ""
+    seed = f", seed {alone[0].seed}" if len({run.seed for run in alone}) == 1 else ""
     subtitle = f"{drawn}. {many}, {settings}"
     body = markup.caption_html(left) if (left := markup.left_out(summary.short_rows(rows))) else Markup()
     body += markup.table_of(

@@ -75,10 +75,13 @@ def test_top_p_and_top_k_are_told_and_compared(tmp_path: Path) -> None:
         for race, settings in (("a", sampled), ("b", {**sampled, "top_p": 1.0})):
             for policy in ("ucb", "hedge"):
                 store.add(make_run(policy=policy, batch_id=race, source="race", seed=321, **settings))
+        for seed in (1, 2):
+            store.add(make_run(batch_id="repeated", source="batch", seed=seed))
     browser = opened(Results(tmp_path / "runs.db"))
     page = browser.get("/result/race/a").text
     assert page.count("temperature 1, top-p 0.5, top-k 7") > 2 and "draft length 3, temperature 1, top-p" in page
     assert "seed 321; policies" in page and browser.get("/result/race/a.json").json()["top_p"] == 0.5
+    assert ", seed" not in browser.get("/result/batch/repeated").text
     compared = browser.get("/result/comparison/a/b").text
     assert "They differ in top-p (0.5 → 1)." in compared and "made alike" not in compared
 
