@@ -96,7 +96,7 @@ class Job(Generic[T]):
 
     @property
     def wait_seconds(self) -> float | None:
-        """How long until it begins, by how often jobs have begun of late; ``None`` where that is not known."""
+        """How long until it begins, by how long jobs have had the device of late; ``None`` where that is not known."""
         return self._jobs.place(self)[1] if self._jobs else None
 
     @property
@@ -227,7 +227,7 @@ class Jobs:
     def place(self, job: Job) -> tuple[int, float | None]:
         """:attr:`Job.ahead` and :attr:`Job.wait_seconds`."""
         with self._changed:
-            return self._queue.place(job, time.monotonic())
+            return self._queue.place(job)
 
     def left(self, session: str) -> None:
         """Whoever waited in a session for results has gone: each of its jobs hears of it."""
@@ -282,7 +282,7 @@ class Jobs:
             del self._found[other.id]
 
     def _enqueue(self, job: Job) -> None:
-        self._queue.add(job, time.monotonic())
+        self._queue.add(job)
         self._changed.notify_all()
 
     def _prepare(self, job: Job) -> None:
@@ -310,16 +310,13 @@ class Jobs:
             busy = job is None and self._worked()
             if job is None:
                 continue
-            waited, at = not job.started, time.monotonic()
+            at = time.monotonic()
             ended = job.take_turn()
-            now = time.monotonic()
-            job.device_seconds += now - at
+            job.device_seconds += time.monotonic() - at
             most = getattr(self.limits, job.allowed) if job.allowed else None
             if not ended and most is not None and job.device_seconds > most:
                 job.end_early(f"it has had the device for {most:,.0f} s, the most a run may take here; ask for less")
             with self._changed:
-                if waited and job.started:
-                    self._queue.began(job, now)
                 (self._queue.remove if (ended := ended or self.closed) else self._queue.turned)(job)
             if ended:
                 self._end(job)

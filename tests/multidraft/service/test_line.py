@@ -86,34 +86,24 @@ def test_a_job_ends_when_it_has_had_the_device_for_as_long_as_it_may(jobs: Jobs)
     assert job.error and job.error.startswith("it has had the device for 0 s") and job.result is None
 
 
-def test_the_wait_is_told_from_how_often_jobs_started_of_late() -> None:
+def test_the_wait_is_told_from_how_long_jobs_had_the_device_of_late() -> None:
     pace = Pace()
-    assert pace.wait(0.0, 3) is None
-    pace.began(10.0, others_wait=True)
-    assert pace.wait(10.0, 0) is None, "one start is no interval"
-    pace.began(14.0, others_wait=True)
-    assert pace.wait(14.0, 0) == 4.0 and pace.wait(15.0, 2) == 12.0
-    assert pace.wait(99.0, 2) == pytest.approx(3 * (0.9 * 4 + 85) / 1.9), "85 s without a start count like one interval"
-    pace.began(20.0, others_wait=False)
-    mean = (0.9 * 4 + 6) / 1.9
-    assert pace.wait(30.0, 1) == pytest.approx(2 * mean), "nobody waited meanwhile"
-    pace.began(40.0, others_wait=True)
-    assert pace.wait(40.0, 0) == pytest.approx(mean), "nor is that an interval"
-
-
-def test_no_wait_is_told_that_the_time_waited_so_far_belies() -> None:
-    pace = Pace()
-    for second in range(30):
-        pace.began(100.0 + second, others_wait=True)
-    assert pace.wait(129.0, 6) == pytest.approx(7.0)
-    assert pace.wait(129.0, 6, waited=92.0, begun=22) == pytest.approx(7 * 92 / 23), "22 in 92 s are one in four"
-    assert pace.wait(129.0, 6, waited=10.0, begun=22) == pytest.approx(7.0), "faster than of late is no promise"
+    assert pace.wait([1.0], 0) is None, "none has ended"
+    pace.ended(4.0)
+    assert pace.wait([1.0], 0) == 3.0 and pace.wait([1.0], 2) == 3.0 + 4.0 + 4.0
+    assert pace.wait([6.0], 0) == 2.0, "2 s longer than usual: as much again"
+    pace.ended(10.0)
+    mean = (0.9 * 4 + 10) / 1.9
+    assert pace.wait([0.0, 0.0], 0) == pace.wait([0.0, 0.0], 1) == pytest.approx(2 * mean), "two by turns end as one"
+    assert pace.wait([1.0, 3.0], 1) == pytest.approx(2 * (mean - 1)), "the second place that becomes free"
+    assert pace.wait([1.0], 0, beside=2) == pytest.approx(3 * (mean - 1)), "others have two of three turns"
+    assert pace.wait([], 3) == 0.0, "places are free"
 
 
 def queued(line: Line[Steps], *visitors: str) -> list[Steps]:
     jobs = [Steps(visitor, 1, []) for visitor in visitors]
     for job in jobs:
-        line.add(job, 0.0)
+        line.add(job)
     return jobs
 
 
@@ -122,25 +112,26 @@ def test_a_place_in_the_line_stays_while_others_have_their_turns() -> None:
     first, *others = queued(line, *"abcd")
     first.started = True
     for _ in range(9):
-        assert [line.place(job, 1.0)[0] for job in others] == [1, 2, 3] and line.place(first, 1.0) == (0, 0.0)
+        assert [line.place(job)[0] for job in others] == [1, 2, 3] and line.place(first) == (0, 0.0)
         line.turned(line.first)
     (second,) = queued(line, "a")
     (newest,) = queued(line, "e")
-    assert [line.place(job, 1.0)[0] for job in (second, newest)] == [5, 4], "who has a place already comes last"
+    assert [line.place(job)[0] for job in (second, newest)] == [5, 4], "who has a place already comes last"
 
 
-def test_what_needs_no_place_says_nothing_of_the_wait() -> None:
+def test_what_needs_no_place_says_nothing_of_the_wait_but_takes_turns() -> None:
     line = Line[Steps]()
-    *begin, last = queued(line, *"abcd")
+    first, second, last = queued(line, *"abc")
     (brief,) = queued(line, "e")
-    brief.decodes = False  # type: ignore[misc]
-    for second, job in enumerate(begin):
-        job.started = True
-        line.began(job, 10.0 * second)
-        line.remove(job)
-        line.began(brief, 10.0 * second + 1)
-    assert line.place(brief, 20.0) == (0, 0.0)
-    assert line.place(last, 20.0) == (0, 10.0), "of a, b and c one began every 10 s"
+    brief.decodes, brief.started, brief.device_seconds = False, True, 1.0  # type: ignore[misc]
+    first.started, first.device_seconds = True, 8.0
+    assert line.place(brief) == (0, 0.0) and line.place(last) == (3, None)
+    line.remove(brief)
+    assert line.place(last) == (2, None), "how long it took says nothing"
+    line.remove(first)
+    line.add(brief)
+    second.started, second.device_seconds = True, 2.0
+    assert line.place(last) == (2, 12.0), "6 s of the device, every other turn"
 
 
 def test_limits_say_what_is_too_much_and_what_there_may_be() -> None:
