@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from drafters.crowd import Crowd
-from drafters.line import Line
+from drafters.linear_fit import LinearFit
 
 NEXT_TO_NOTHING = 2
 """A drafter that has to read no more tokens than that drafts as if it had read all."""
@@ -157,14 +157,14 @@ class CostMeter:
     """
 
     def __init__(self, drafters: int, shapes: Sequence[Hashable] | None = None):
-        self.plain, self.verify, self.evaluation = Line(), Line(), Line()
+        self.plain, self.verify, self.evaluation = LinearFit(), LinearFit(), LinearFit()
         shapes = range(drafters) if shapes is None else shapes
         self.shapes = [shapes.index(shape) for shape in shapes]  # by the first drafter that has it
         self.firsts = sorted({*self.shapes})
         self.places = [self.firsts.index(first) for first in self.shapes]
-        steps, reads = ([Line(origin=origin) for _ in range(drafters)] for origin in (1.0, 0.0))
+        steps, reads = ([LinearFit(origin=origin) for _ in range(drafters)] for origin in (1.0, 0.0))
         self.steps, self.reads = ([lines[first] for first in self.shapes] for lines in (steps, reads))
-        self.widths = [Line() for _ in range(drafters)]
+        self.widths = [LinearFit() for _ in range(drafters)]
         self.chances, self.overran, self.least = ([0.0] * drafters for _ in range(3))
         self.rounds, self.last = [0], [0] * drafters  # lists, which copies of the meter share like its lines
         self.crowd = Crowd()
@@ -203,10 +203,10 @@ class CostMeter:
             if nodes:
                 self.widths[arm].add(1.0, nodes / drafted)
                 vain = max(drafted - (emitted - 1), 0)
-                self.chances[arm] = Line.MEMORY * self.chances[arm] + min(vain + 1, length - drafted + vain)
-                self.overran[arm] = Line.MEMORY * self.overran[arm] + vain
+                self.chances[arm] = LinearFit.MEMORY * self.chances[arm] + min(vain + 1, length - drafted + vain)
+                self.overran[arm] = LinearFit.MEMORY * self.overran[arm] + vain
             unread, step = self.unread.tokens[arm], self.steps[arm]
-            too_dear = step.weight > 0 and draft_seconds < Line.FASTER * step.at(drafted)  # reading included
+            too_dear = step.weight > 0 and draft_seconds < LinearFit.FASTER * step.at(drafted)  # reading included
             if unread <= NEXT_TO_NOTHING or too_dear:
                 step.clock(drafted, draft_seconds)
             elif step.weight:
@@ -229,7 +229,7 @@ class CostMeter:
         """How far what was measured of drafts is trusted: less from round to round in which one might have been made. A
         draft says again what it takes, or that it takes no less."""
         weight = self.steps[shape].weight
-        faded = Line.MEMORY ** (self.rounds[0] - self.last[shape])
+        faded = LinearFit.MEMORY ** (self.rounds[0] - self.last[shape])
         return max(faded * (weight + STALE) / (weight * faded + STALE), DOUBTED) if weight else 1.0
 
     def _drafting(self, shape: int) -> tuple[float, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drafters.line import Line
+from drafters.linear_fit import LinearFit
 
 
 class Crowd:
@@ -30,7 +30,7 @@ class Crowd:
 
     def __init__(self) -> None:
         self.texts = 1
-        self.plain = Line()
+        self.plain = LinearFit()
         """Seconds of a round without drafts, by the number of texts."""
         self.rounds, self.tried = -self.PLAIN_ROUNDS, self.TRIED_ROUNDS
         self.seconds, self.plain_seconds = 0.0, 0.0

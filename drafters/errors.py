@@ -29,7 +29,7 @@ def quoted(value: object, most: int = 40) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
-def told(error: BaseException) -> str:
+def error_message(error: BaseException) -> str:
     """An error as users read it: its message; its type and its notes too, unless it is a :class:`UserError`."""
     if isinstance(error, UserError):
         return str(error)
@@ -42,7 +42,7 @@ def without_folders(text: str) -> str:
     return _FOLDERS.sub("", text)
 
 
-def fault_told(fault: ErrorDetails, place: str = "") -> str:
+def fault_message(fault: ErrorDetails, place: str = "") -> str:
     """A fault that pydantic found in some fields: where, by default its whole path, what is wrong, and what stands
     there."""
     place = place or ".".join(part for part in map(str, fault["loc"]) if part != "str" and "[" not in part)

@@ -163,7 +163,7 @@ def format_bytes(size: int) -> str:
     return f"{size / 1024:.0f} KiB"
 
 
-def sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+def to_device(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """A tensor of the CPU on ``device``: to a GPU from memory that it reads by itself, so that nobody waits for it."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 

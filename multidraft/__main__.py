@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 import multidraft as md
-from multidraft.policies.own import import_own
+from multidraft.policies.custom import import_policies
 from storage.problems import StorageError
 
 COMMANDS = {
@@ -65,7 +65,7 @@ def _run(words: Sequence[str]) -> int:
     if unknown:  # said with the usage of the command itself
         commands.choices[options.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     _quiet_libraries()
-    import_own()
+    import_policies()
     status = int(options.run(options))
     sys.stdout.flush()  # while a closed pipe can still be told from a failure
     return status

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
-from drafters.errors import UserError, fault_told
+from drafters.errors import UserError, fault_message
 from drafters.sampling import SamplingParams
 from storage.connection import read_rows
 from storage.deletion import deleted
@@ -270,7 +270,7 @@ def _runs_of(where: str, value: Any) -> list[Run]:
     try:
         return list(kind.model_validate(value).runs())
     except ValidationError as error:
-        raise UserError(f"{where}: {fault_told(error.errors()[0])}; nothing was imported") from None
+        raise UserError(f"{where}: {fault_message(error.errors()[0])}; nothing was imported") from None
     except (ValueError, OverflowError, OSError) as error:
         raise UserError(f"{where}: {error}; nothing was imported") from None
 

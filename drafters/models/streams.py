@@ -15,7 +15,7 @@ import torch
 from greenlet import GreenletExit, getcurrent, greenlet
 
 from drafters.hardware import is_out_of_memory
-from drafters.line import Line
+from drafters.linear_fit import LinearFit
 
 T = TypeVar("T")
 
@@ -116,7 +116,7 @@ class Streams:
         self.away = 0
         """How many of the streams another engine has left out of its present step; see :meth:`leave_out`."""
         self._waiting: dict[Stream[Any], Call | None] = {}
-        self._lines: dict[int, Line] = {}
+        self._lines: dict[int, LinearFit] = {}
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -227,7 +227,7 @@ class Streams:
             calls[0][0].own += seconds
             self.outside += seconds if model is self._last else 0.0
             return
-        line = self._lines.setdefault(id(model), Line())
+        line = self._lines.setdefault(id(model), LinearFit())
         line.clock(total, seconds)
         each = line.per_unit or seconds / total
         shared = 0.0 if model is self._last and len(calls) > 1 else max(seconds - each * total, 0.0)

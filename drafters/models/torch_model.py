@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from drafters.hardware import sent
+from drafters.hardware import to_device
 from drafters.models.attention import rotation_table
 from drafters.models.cuda_graph import Graphs, Replayed
 from drafters.models.feeds import Answer, DraftFeed, Feed, Slots, tensor_of
@@ -120,7 +120,7 @@ class TorchModel:
     def keep(self, slot: int, start: int, kept: Sequence[int]) -> None:
         """As :meth:`~drafters.models.decoder.Decoder.keep`; of all models."""
         if kept[-1:] != [len(kept) - 1]:  # of a chain the first ones are kept, which are where they belong
-            places = sent(torch.tensor(kept) + start, self.device)
+            places = to_device(torch.tensor(kept) + start, self.device)
             self._cache[:, slot, :, start : start + len(kept)] = self._cache[:, slot].index_select(2, places)
 
     @torch.inference_mode()
@@ -208,7 +208,7 @@ class TorchModel:
                     row[tree : tree + length] = feed.positions.numpy()
                     own = row[tree + width :].reshape(width, width)
                     own[:length, :length] = feed.mask[:, feed.start :].numpy()
-        return sent(torch.from_numpy(numbers), self.device)
+        return to_device(torch.from_numpy(numbers), self.device)
 
     def rows(self, call: Call) -> int:
         """How many texts its forward has, those that feed nothing included."""

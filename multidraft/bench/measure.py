@@ -24,16 +24,16 @@ from importlib.metadata import version as version_of
 from typing import TYPE_CHECKING, Literal
 
 from drafters.caches import ran_out
-from drafters.errors import UserError, told
+from drafters.errors import UserError, error_message
 from drafters.hardware import describe
 from drafters.sampling import SamplingParams
 from drafters.traffic import suitability
 from multidraft._version import version
 from multidraft.bench.baseline import finished, settle_baseline
-from multidraft.engine.again import Again
 from multidraft.engine.decoding import Decoding
 from multidraft.engine.lossless import Difference, greedy_differences
 from multidraft.engine.output import Output
+from multidraft.engine.retiming import Retiming
 from multidraft.policies import parse_spec
 from multidraft.policies.delayed import expected_accept_lengths
 from multidraft.policies.specs import is_plain
@@ -232,7 +232,7 @@ class Measurement:
         except Exception as error:
             log.info("the output of %s cannot be scored", self.request.policy, exc_info=True)
             ran_out(error, self.pool, len(self.decoding.context))  # then the caches are given back
-            self.generation.error = f"its output cannot be scored: {told(error)}"
+            self.generation.error = f"its output cannot be scored: {error_message(error)}"
 
     def decode_beside_others(self, pool: Pool) -> None:
         """Decode on a twin of the pool, in a stream of a batch; never raising. :meth:`steps` scores it then."""
@@ -249,7 +249,7 @@ class Measurement:
         except Exception as error:
             if not isinstance(error, UserError):
                 log.warning("%s failed on %r", self.request.policy, self.generation.prompt[:60], exc_info=True)
-            self.generation.status, self.generation.error = "error", told(error)
+            self.generation.status, self.generation.error = "error", error_message(error)
 
     def drop(self) -> None:
         """It was cancelled before it began."""
@@ -263,7 +263,7 @@ class Measurement:
     def _time_again(self) -> Iterator[None]:
         asked = self.request
         known = asked.prompt, asked.policy, asked.params, asked.seed, asked.turns, asked.output
-        self._timed = again = Again(self.generation, self.pool, *known, learn=False)
+        self._timed = again = Retiming(self.generation, self.pool, *known, learn=False)
         if not self.cancelled:  # before there was anything to cancel
             yield from again.retime()
 
@@ -304,8 +304,8 @@ class Measurement:
             self._check()
             gamma = gamma_table(self.pool, prompt_ids, generation.token_ids, params, without=generation.benched)
             expected = expected_accept_lengths(gamma, params.draft_length).T - 1.0
-            told = suitability(expected, params.draft_length)
-            self.run.scores = replace(expected_regret_of(generation, gamma, params.draft_length), suitability=told)
+            suits = suitability(expected, params.draft_length)
+            self.run.scores = replace(expected_regret_of(generation, gamma, params.draft_length), suitability=suits)
 
     def _score_greedy(self, prompt_ids: Sequence[int]) -> None:
         run, params, ids = self.run, self.request.params, self.generation.token_ids
@@ -324,8 +324,8 @@ class Measurement:
             context = [*prompt_ids, *ids]
             table = self.pool.acceptances(context, len(prompt_ids), params.draft_length, self._check, benched)
         regret = regret_of(self.generation, table.accepted)
-        told = suitability(table.accepted, params.draft_length)
-        run.scores = replace(regret, lossless=lossless, near_tie_gap=gap, acceptance=table, suitability=told)
+        suits = suitability(table.accepted, params.draft_length)
+        run.scores = replace(regret, lossless=lossless, near_tie_gap=gap, acceptance=table, suitability=suits)
 
     def _check(self) -> None:
         if self.cancelled or not self.scores_while():

@@ -13,8 +13,8 @@ from pydantic import TypeAdapter, ValidationError
 from tqdm import tqdm
 
 import multidraft as md
-from drafters.errors import fault_told
-from multidraft.bench.measured import decoded, measured, of_rows, ran_live
+from drafters.errors import fault_message
+from multidraft.bench.measured_verdict import decoded, measured, of_rows, ran_live
 from multidraft.bench.summary import Row
 from multidraft.bench.table import markdown
 from multidraft.bench.verdict import sentences
@@ -113,6 +113,7 @@ def _of_report(options: argparse.Namespace) -> Advice:
     try:
         rows = TypeAdapter(list[Row]).validate_python(report["rows"])
     except ValidationError as error:
-        raise md.UserError(f"{path}: rows.{fault_told(error.errors()[0])}; create it again with bench --out") from None
+        fault = fault_message(error.errors()[0])
+        raise md.UserError(f"{path}: rows.{fault}; create it again with bench --out") from None
     settings = report.get("settings") or report.get("parameters") or {}
     return of_rows(rows, int(settings.get("draft_length", 0)))

@@ -14,7 +14,7 @@ from shlex import quote
 from typing import Any
 
 import multidraft as md
-from drafters.errors import told
+from drafters.errors import error_message
 from drafters.pool import Pool
 from multidraft.bench.batches import BatchFigures, measure_batches, render_batches, summary_of_batches
 from multidraft.bench.engines import Peer, missing_packages, peers_for
@@ -183,7 +183,7 @@ def _benchmark(options: argparse.Namespace, pool: Pool, asked: Asked, peers: Seq
             stopped = error
             after = f"after {len(runs)} of {asked.runs} runs"
             by_hand = isinstance(error, KeyboardInterrupt)
-            ending = f"interrupted {after}" if by_hand else f"stopped {after}: {told(error)}"
+            ending = f"interrupted {after}" if by_hand else f"stopped {after}: {error_message(error)}"
         ending = ending or too_long(sum(run.too_long for run in runs), asked.runs)
         if store and ending:
             store.add(ends=batch, ending=ending)

@@ -13,7 +13,7 @@ from greenlet import GreenletExit
 from drafters.base import Evidence
 from drafters.caches import ran_out
 from drafters.draft import Draft
-from drafters.errors import ContextWindowError, DraftError, told
+from drafters.errors import ContextWindowError, DraftError, error_message
 from drafters.hardware import clock
 from drafters.models.streams import let_others_on, own_seconds, texts_at_once
 from drafters.sampling import SamplingParams, probabilities
@@ -151,7 +151,7 @@ class Decoding(Iterator[Round]):
             raise
         except BaseException as error:
             fault = raised_by(policy, generation.policy, error) or ran_out(error, self.pool, len(self.context))
-            generation.status, generation.error = "error", told(fault or error)
+            generation.status, generation.error = "error", error_message(fault or error)
             if fault:
                 raise fault from error
             raise

@@ -9,7 +9,7 @@ import torch
 
 from drafters.draft import Draft
 from drafters.errors import DraftError, TargetError
-from drafters.hardware import sent
+from drafters.hardware import to_device
 from drafters.sampling import SamplingParams, choices, draw, drawn, probabilities, uniforms
 
 TOLERANCE = 1e-3
@@ -125,7 +125,7 @@ def _verify_sampled_chain(draft: Draft, probs: torch.Tensor, generator: torch.Ge
     once, so that the device is waited for once."""
     assert draft.q is not None
     count, p, q = len(draft), probs[: len(draft)], draft.q
-    tokens = sent(torch.tensor(draft.tokens, dtype=torch.long), probs.device)[:, None]
+    tokens = to_device(torch.tensor(draft.tokens, dtype=torch.long), probs.device)[:, None]
     u = uniforms(count + 1, generator)
     accepted = (u[:-1] * q.gather(1, tokens)[:, 0] < p.gather(1, tokens)[:, 0]).cumprod(dim=0).sum(dim=0, keepdim=True)
     residual = (p - q).clamp_(min=0.0)

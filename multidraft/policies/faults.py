@@ -7,7 +7,7 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
-from drafters.errors import PolicyError, UserError, told
+from drafters.errors import PolicyError, UserError, error_message
 
 
 def chosen_arm(spec: str, choice: Any, arms: range) -> int:
@@ -45,7 +45,7 @@ def raised_by(policy: object | None, spec: str, error: BaseException) -> PolicyE
         return None
     file, line = found
     place = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
-    return PolicyError(f"policy {spec!r} raised {told(error)} ({place}, line {line})")
+    return PolicyError(f"policy {spec!r} raised {error_message(error)} ({place}, line {line})")
 
 
 def _whole(value: Any) -> int | None:

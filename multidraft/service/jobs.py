@@ -11,9 +11,9 @@ from concurrent.futures import Future
 from contextvars import copy_context
 from typing import ClassVar, Generic, Literal, TypeVar
 
-from drafters.errors import StoppingError, UserError, told
+from drafters.errors import StoppingError, UserError, error_message
 from multidraft.service.limits import Limits
-from multidraft.service.line import CALLER, Line
+from multidraft.service.queue import CALLER, Queue
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class Job(Generic[T]):
 
     def explain(self, error: BaseException) -> str:
         """What the user is told of an error."""
-        return told(error)
+        return error_message(error)
 
     def leave(self) -> None:
         """Nobody waits for it any more; what goes on for its own sake does nothing here."""
@@ -193,7 +193,7 @@ class Jobs:
 
     def __init__(self, limits: Limits | None = None, meanwhile: Callable[[], float] | None = None) -> None:
         self.limits, self._meanwhile = limits or Limits(), meanwhile
-        self._queue = Line[Job]()  # its first one is at work
+        self._queue = Queue[Job]()  # its first one is at work
         self._found: dict[str, Job] = {}
         self._changed = threading.Condition()
         self.closed = False

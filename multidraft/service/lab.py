@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from drafters.card import is_bundled
 from drafters.errors import UserError
-from multidraft.bench.measured import decoded, measured, ran_live
+from multidraft.bench.measured_verdict import decoded, measured, ran_live
 from multidraft.policies import canonical_spec
 from multidraft.policies.specs import without_divergence
 from multidraft.policies.titles import DEFAULT_POLICY, policy_choices, policy_title
@@ -30,7 +30,7 @@ from multidraft.replay.recorded import (
     with_costs,
 )
 from multidraft.replay.walk import Replayed
-from multidraft.service import odd
+from multidraft.service import unfamiliar
 from multidraft.service.jobs import Job
 from multidraft.service.workbench import Workbench
 from storage import experiments
@@ -167,7 +167,7 @@ class ReplayJob(Job[T]):
     def _warning(self, recorded: Sequence[Recorded]) -> str:
         """What is to be said of the prompts."""
         prompts = (text.run.generation.prompt for text in recorded)
-        return odd.warning(self.lab.workbench.fits, recorded[0].run.conditions.card_hash, prompts)
+        return unfamiliar.warning(self.lab.workbench.fits, recorded[0].run.conditions.card_hash, prompts)
 
     def _recorded(self) -> Generator[None, None, tuple[list[Recorded], Route | None]]:
         """The texts with their costs, and their pool's router."""

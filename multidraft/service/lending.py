@@ -11,7 +11,7 @@ from drafters.caches import Waiting
 from drafters.pool import Pool
 from multidraft.engine.warming import decode_each, warm_up
 from multidraft.service.jobs import WAITING
-from multidraft.service.line import CALLER
+from multidraft.service.queue import CALLER
 
 TEXTS = 4
 """Texts that may be under way at once, each with caches of its own; jobs with others wait."""

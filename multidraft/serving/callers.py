@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 from gradio.queueing import Queue
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from multidraft.service.line import CALLER, Caller
+from multidraft.service.queue import CALLER, Caller
 
 UNREAD_SECONDS = 10.0
 """A call whose answer nobody has begun to read after so long is given up."""

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from drafters.caches import SETTING
-from drafters.errors import UserError, told
+from drafters.errors import UserError, error_message
 from drafters.models import onnx_session
 from drafters.models.streams import Stream
 from drafters.pool import Pool
@@ -31,7 +31,7 @@ from drafters.sampling import MAX_DRAFT_LENGTH, MAX_NEW_TOKENS, SamplingParams
 from multidraft.engine.arguments import policy_for
 from multidraft.engine.batch import Batch, Text
 from multidraft.engine.following import Following
-from multidraft.policies.own import import_own
+from multidraft.policies.custom import import_policies
 from multidraft.service.settings import read_settings
 from multidraft.serving.vllm_start import announced, conditions, load_drafters, mend_sampling
 from storage.records import Generation, Round
@@ -115,7 +115,7 @@ class MultiDraft:
         self.listened_to = parallel.rank % parallel.tensor_parallel_size == 0
         if not self.listened_to:
             return
-        import_own()
+        import_policies()
         settings, model = read_settings(), vllm_config.model_config
         length = int(vllm_config.speculative_config.num_speculative_tokens)
         if length > MAX_DRAFT_LENGTH:
@@ -266,7 +266,7 @@ class MultiDraft:
     def _ended(self, request: Request) -> None:
         """Its stream has ended: it failed, or its context window is full."""
         if request.stream is not None and (error := request.stream.error):
-            log.error("multidraft: a request goes on without drafts: %s", told(error), exc_info=error)
+            log.error("multidraft: a request goes on without drafts: %s", error_message(error), exc_info=error)
         request.stream = None
 
     def _waiting(self) -> list[Request]:

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from drafters.errors import BusyError
 from multidraft.service.limits import Allowance
-from multidraft.service.line import CALLER
+from multidraft.service.queue import CALLER
 from multidraft.serving.openai.errors import refusal
 from multidraft.ui.results.pages import root_of
 from multidraft.ui.widgets.markup import source

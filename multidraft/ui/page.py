@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from drafters.errors import LONGEST_MESSAGE, UserError, first_line, quoted, without_folders
-from multidraft.service.line import CALLER, Caller
+from multidraft.service.queue import CALLER, Caller
 from multidraft.serving.callers import visitor_of
 from storage.problems import StorageError
 

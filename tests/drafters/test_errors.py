@@ -2,13 +2,13 @@
 
 import pytest
 
-from drafters.errors import LONGEST_MESSAGE, PolicyError, UserError, quoted, told, without_folders
+from drafters.errors import LONGEST_MESSAGE, PolicyError, UserError, error_message, quoted, without_folders
 
 
 def test_a_long_message_loses_its_middle():
     error = PolicyError("unknown policy '" + "x" * 100_000 + "'; choose one of ucb, exp3")
     assert str(error).startswith("unknown policy 'xxx") and str(error).endswith("xxx'; choose one of ucb, exp3")
-    assert len(str(error)) == LONGEST_MESSAGE + 3 and told(error) == str(error)
+    assert len(str(error)) == LONGEST_MESSAGE + 3 and error_message(error) == str(error)
     assert str(UserError("x" * LONGEST_MESSAGE)) == "x" * LONGEST_MESSAGE
 
 
@@ -35,7 +35,7 @@ def test_values_are_quoted_in_few_characters(value, text):
 def test_errors_that_no_user_caused_are_named_with_their_notes():
     error = KeyError("x")
     error.add_note("drafter math")
-    assert told(error) == "KeyError: 'x' (drafter math)" and told(KeyError()) == "KeyError"
+    assert error_message(error) == "KeyError: 'x' (drafter math)" and error_message(KeyError()) == "KeyError"
 
 
 @pytest.mark.parametrize(
@@ -49,4 +49,4 @@ def test_errors_that_no_user_caused_are_named_with_their_notes():
 )
 def test_folders_are_not_told(text: str, shown: str):
     assert without_folders(text) == shown
-    assert told(OSError(text)) == f"OSError: {shown}"
+    assert error_message(OSError(text)) == f"OSError: {shown}"

@@ -24,7 +24,7 @@ import numpy as np
 from drafters import costs
 from drafters.card import load_card
 from drafters.costs import CostMeter, Costs
-from drafters.line import Line
+from drafters.linear_fit import LinearFit
 from multidraft.bench.table import markdown
 from multidraft.policies import NO_DRAFTER, POLICIES, Context, Feedback, rate_hedge
 from multidraft.policies.rate_hedge import RateHedge
@@ -35,7 +35,7 @@ STARTS = ("router", "cold")
 CONSTANTS = (
     (costs, "STALE", (1e-9, 0.05, 0.25)),
     (costs, "DOUBTED", (0.25, 0.7)),
-    (Line, "FASTER", (0.0, 0.6, 0.9)),
+    (LinearFit, "FASTER", (0.0, 0.6, 0.9)),
     (rate_hedge, "LONG_AFTER", (1, 4, 10**9)),
 )
 """Where they are, and other values of each: without the fading of what was measured, the first; likewise the second; a
@@ -104,7 +104,7 @@ def warm(true: Costs, shapes: Sequence[Any], length: int, drafts: Sequence[int] 
     return meter
 
 
-def slower(line: Line, factor: float) -> None:
+def slower(line: LinearFit, factor: float) -> None:
     """As if all of its measurements had taken so many times as long."""
     line.y, line.xy = factor * line.y, factor * line.xy
 

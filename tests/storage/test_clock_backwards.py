@@ -7,7 +7,7 @@ from pathlib import Path
 
 from storage import queries
 from storage import store as store_module
-from storage.kept import kept
+from storage.cache import cached
 from storage.store import Store
 from storage.sync import FILE, Backup, Folder, restore
 from storage.unfinished import unfinished
@@ -25,7 +25,7 @@ def record(path: Path, numbers: range) -> None:
 
 def test_every_run_is_there_once_and_copied_and_restored_once(tmp_path: Path) -> None:
     here, there, copies = tmp_path / "here.db", tmp_path / "there.db", tmp_path / "copies"
-    counted = kept(queries.count)
+    counted = cached(queries.count)
     backups = [Backup(path, [Folder(copies)]) for path in (here, there)]
     for first in (0, 3, 6):  # the server is started again, on one machine and on another
         record(here, range(first, first + 3))

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from drafters.errors import PromptError, fault_told, quoted
+from drafters.errors import PromptError, fault_message, quoted
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from drafters.text import Turn
@@ -312,6 +312,6 @@ def read(kind: type[R], body: bytes) -> R:
         fault = max(found, key=lambda each: len(each["loc"]))  # where a field may be of several kinds, the one meant
         name = str(fault["loc"][0]) if fault["loc"] else None
         whole = name == "messages" or fault["type"] == "missing"  # other paths lead through kinds of a field
-        raise ApiError(400, fault_told(fault, "" if whole else name or "the body"), name) from None
+        raise ApiError(400, fault_message(fault, "" if whole else name or "the body"), name) from None
     asked.check()
     return asked

@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Mount, Route
 
 from drafters.errors import PromptError, UserError
 from drafters.pool import Pool
-from multidraft.service.line import CALLER
+from multidraft.service.queue import CALLER
 from multidraft.service.workbench import Workbench
 from multidraft.serving.guard import bearer, has_key
 from multidraft.serving.openai.answering import Answering, EventStream, unless_left

@@ -22,8 +22,8 @@ from multidraft.ui.results.result import Result, name_of, place_of, short
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.markup import number
 from storage import experiments, queries
+from storage.cache import cached
 from storage.figures import ratio_columns, too_noisy
-from storage.kept import kept
 
 SHOWN_IN_TABLE = 36
 """Characters of a prompt."""
@@ -34,7 +34,7 @@ MOST_LINES = 500
 _page = markup.macros("results/page.html")
 
 
-@kept
+@cached
 def comparison_result(path: Path, first: str, second: str) -> Result | None:
     """Two experiments compared; ``None`` if one of them is unknown.
 

@@ -29,7 +29,7 @@ from multidraft.policies.specs import replayed_as
 from multidraft.replay.recorded import none_replayable
 from multidraft.service.batch import BatchJob
 from multidraft.service.lab import Verdicts
-from multidraft.service.odd import Fits, unjudged
+from multidraft.service.unfamiliar import Fits, assume_fits
 from multidraft.ui import example
 from multidraft.ui.results import compared, result
 from multidraft.ui.results.conditions import bibtex
@@ -79,7 +79,7 @@ class Results:
         self,
         path: Path,
         verdicts: Verdicts | None = None,
-        fits: Fits = unjudged,
+        fits: Fits = assume_fits,
         front: Callable[[], Run] | None = None,
     ):
         self._path, self._verdicts, self._fits, self._front = path, verdicts, fits, front

@@ -12,13 +12,13 @@ from markupsafe import Markup
 from drafters.errors import UserError
 from multidraft.bench import summary
 from multidraft.bench.action import listed
-from multidraft.bench.measured import of_rows
+from multidraft.bench.measured_verdict import of_rows
 from multidraft.bench.summary import Figures, Row
 from multidraft.bench.verdict import sentences
 from multidraft.bench.verdict_tables import times
 from multidraft.policies.titles import policy_title, policy_titles
-from multidraft.service import odd
-from multidraft.service.odd import Fits, unjudged
+from multidraft.service import unfamiliar
+from multidraft.service.unfamiliar import Fits, assume_fits
 from multidraft.ui.results import drawing
 from multidraft.ui.results.conditions import (
     again_in_play,
@@ -34,8 +34,8 @@ from multidraft.ui.results.picture import Picture
 from multidraft.ui.widgets import lanes, markup, tokens
 from multidraft.ui.widgets.markup import count, number, percent
 from storage import experiments, queries
+from storage.cache import cached
 from storage.figures import FEWEST_TO_TELL, Ratio, timed_interval, timed_short, timed_side
-from storage.kept import kept
 from storage.records import FINISHED, PHASES, PLAIN
 from storage.run import Run
 from storage.unfinished import planned, unfinished
@@ -84,14 +84,14 @@ class Result:
     again: str = ""
 
 
-@kept
-def run_result(path: Path, id: int, fits: Fits = unjudged) -> Result | None:
+@cached
+def run_result(path: Path, id: int, fits: Fits = assume_fits) -> Result | None:
     """A run; ``None`` if there is none of this number, or it was imported: its rounds are not known."""
     run = queries.run(path, id)
     if run is None or run.reported:
         return None
     g, values = run.generation, run.to_json()
-    warning = odd.warning(fits, run.conditions.card_hash, [g.prompt])
+    warning = unfamiliar.warning(fits, run.conditions.card_hash, [g.prompt])
     made = made_of(run)
     title = f"{policy_title(g.policy)}: {count(len(g.token_ids), 'token')} with "
     title += f"{count(len(g.rounds), 'call')} of the target model"
@@ -112,7 +112,7 @@ def run_result(path: Path, id: int, fits: Fits = unjudged) -> Result | None:
         (markup.speedup_text(request, off), "request speed-up"),
         (percent(g.acceptance_rate if any(r.drafted for r in g.rounds) else None), "acceptance rate"),
     ]
-    subtitle = odd.below_title(warning, short(g.prompt))
+    subtitle = unfamiliar.below_title(warning, short(g.prompt))
     return Result(
         place=f"run/{run.id}",
         title=title,
@@ -134,8 +134,8 @@ def run_result(path: Path, id: int, fits: Fits = unjudged) -> Result | None:
     )
 
 
-@kept
-def experiment_result(path: Path, id: str, fits: Fits = unjudged) -> Result | None:
+@cached
+def experiment_result(path: Path, id: str, fits: Fits = assume_fits) -> Result | None:
     """A batch, race or benchmark, by the ``batch_id`` of its runs; likewise."""
     about = experiments.experiment(path, id)
     if about is None:
@@ -143,7 +143,7 @@ def experiment_result(path: Path, id: str, fits: Fits = unjudged) -> Result | No
     runs = experiments.figures(path, id)
     rows = [Row.recorded(values) for values in runs]
     alone = experiments.runs(path, id, MOST_LANES) if about["prompts"] == 1 else []
-    warning = odd.warning(fits, about["card_hash"] or "", (values["prompt"] for values in runs))
+    warning = unfamiliar.warning(fits, about["card_hash"] or "", (values["prompt"] for values in runs))
     found = dict(sorted(summary.overall(rows).items(), key=_rate, reverse=True))  # as the verdict ranks them
     titles = policy_titles(list(found))
     title, said, best = _headline(about, rows, titles)
@@ -174,7 +174,7 @@ def experiment_result(path: Path, id: str, fits: Fits = unjudged) -> Result | No
         place=place,
         title=title,
         description=f"{markup.sentence(name_of(about))} {subtitle}. {foot}",
-        picture=drawing.bars(title, odd.below_title(warning, subtitle), bars, foot, unit),
+        picture=drawing.bars(title, unfamiliar.below_title(warning, subtitle), bars, foot, unit),
         said=said,
         body=body,
         facts=[*([("Note", about["note"])] if about["note"] else []), *experiment_facts(path, about, runs)],

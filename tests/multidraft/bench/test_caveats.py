@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from multidraft.bench.caveats import caveats
-from multidraft.bench.measured import loops, of_rows
+from multidraft.bench.measured_verdict import loops, of_rows
 from multidraft.bench.summary import Row
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from drafters.errors import UserError
-from multidraft.bench.measured import of_rows
+from multidraft.bench.measured_verdict import of_rows
 from multidraft.bench.summary import Row, overall
 from multidraft.bench.verdict import sentences, verdict
 from multidraft.bench.verdict_json import as_json

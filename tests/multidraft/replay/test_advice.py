@@ -10,7 +10,7 @@ import pytest
 from drafters.base import Acceptances
 from drafters.costs import Costs
 from drafters.errors import UserError
-from multidraft.bench.measured import decoded, measured, ran_live
+from multidraft.bench.measured_verdict import decoded, measured, ran_live
 from multidraft.policies.specs import replayed_as
 from multidraft.replay.advice import FAR_OFF, Advice, advise, candidates, usable
 from multidraft.replay.contribution import Share, superfluous

@@ -25,7 +25,7 @@ from multidraft.service import jobs
 from multidraft.service.batch import BatchJob
 from multidraft.service.jobs import WAITING
 from multidraft.service.lending import TEXTS, Lender
-from multidraft.service.line import CALLER, Caller
+from multidraft.service.queue import CALLER, Caller
 from multidraft.service.race import RaceJob
 from multidraft.service.workbench import Workbench
 from storage.records import FINISHED

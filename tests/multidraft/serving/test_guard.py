@@ -9,7 +9,7 @@ from drafters.sampling import SamplingParams
 from multidraft.bench.measure import Request
 from multidraft.bench.suites import SuiteItem
 from multidraft.service.batch import BatchJob
-from multidraft.service.line import CALLER, Caller
+from multidraft.service.queue import CALLER, Caller
 from multidraft.serving.callers import visitor_of
 from multidraft.serving.guard import Guard
 from multidraft.serving.openai.answers import ended_early

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from drafters.sampling import SamplingParams
-from multidraft.bench.measured import leader, measured, of_rows, ran_live
+from multidraft.bench.measured_verdict import leader, measured, of_rows, ran_live
 from multidraft.bench.suites import SuiteItem
 from multidraft.bench.summary import Row, overall
 from multidraft.bench.verdict import sentences, verdict

@@ -13,7 +13,7 @@ from multidraft.bench import summary
 from multidraft.bench.batches import summary_of_batches
 from multidraft.bench.summary import Row
 from multidraft.service.batch import BatchJob
-from multidraft.ui.tabs.batch.kept import KeptBatch
+from multidraft.ui.tabs.batch.recorded import RecordedBatch
 from multidraft.ui.widgets.exports import offered_file
 from storage.export import cell
 from storage.records import status_title
@@ -22,10 +22,10 @@ FILES = {"csv": "CSV", "json": "JSON", "parquet": "Parquet"}
 """Suffixes and names."""
 
 
-def written(batch: BatchJob | KeptBatch, version: str) -> list[Path | None]:
+def written(batch: BatchJob | RecordedBatch, version: str) -> list[Path | None]:
     """One for each of ``FILES``; ``version`` is this server's."""
     name = batch.suite.name if batch.suite else "batch"
-    made_by = batch.about["version"] if isinstance(batch, KeptBatch) else version
+    made_by = batch.about["version"] if isinstance(batch, RecordedBatch) else version
     about = {
         "pool": batch.pool,
         "hardware": batch.hardware,

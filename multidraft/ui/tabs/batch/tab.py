@@ -23,7 +23,7 @@ from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.tabs.batch import view
 from multidraft.ui.tabs.batch.charts import CHARTS
 from multidraft.ui.tabs.batch.files import FILES, written
-from multidraft.ui.tabs.batch.kept import KeptBatch, ending_of, form_of, kept_batch
+from multidraft.ui.tabs.batch.recorded import RecordedBatch, ending_of, form_of, recorded_batch
 from multidraft.ui.widgets import policy_fields
 from multidraft.ui.widgets.charts import plot
 from multidraft.ui.widgets.controls import LONGEST_DRAFT, check_fields
@@ -67,7 +67,7 @@ class Batch:
 
     def __init__(self, workbench: Workbench, verdicts: Verdicts | None = None):
         self.workbench, self.verdicts = workbench, verdicts or Verdicts(LabWork(workbench))
-        self._files: WeakKeyDictionary[BatchJob | KeptBatch, list[Path | None]] = WeakKeyDictionary()
+        self._files: WeakKeyDictionary[BatchJob | RecordedBatch, list[Path | None]] = WeakKeyDictionary()
         self._writing = threading.Lock()
 
     def build(self, page: gr.Blocks, line: PoolLine, tab: gr.Tab) -> None:
@@ -172,7 +172,7 @@ class Batch:
         try:
             loaded = load_suite(file or suite or "")
             pool = self.workbench.pool
-            return view.suite_html(loaded) + view.long_html(loaded, pool) + view.odd_html(loaded, pool)
+            return view.suite_html(loaded) + view.long_html(loaded, pool) + view.unfamiliar_html(loaded, pool)
         except SuiteError as error:
             return problem_html(error)
 
@@ -307,16 +307,16 @@ class Batch:
         else:
             yield from self._ended(batch, {**shown, self.status: view.kept_html(batch)})
 
-    def _ended(self, batch: BatchJob | KeptBatch, shown: Updates) -> Iterator[Updates]:
+    def _ended(self, batch: BatchJob | RecordedBatch, shown: Updates) -> Iterator[Updates]:
         """``shown``, the results and the verdict."""
         now = {**shown, **self._results(batch)}
         for verdict in watched_batch(self.verdicts, batch.id, self.may_load) if batch.rows else ("",):
             yield {**now, self.verdict: shared_html(f"batch/{batch.id}") + verdict}
             now = {}
 
-    def _kept(self, id: str) -> KeptBatch | None:
+    def _kept(self, id: str) -> RecordedBatch | None:
         try:
-            return kept_batch(self.workbench.store.path, id)
+            return recorded_batch(self.workbench.store.path, id)
         except StorageError:
             return None
 
@@ -329,7 +329,7 @@ class Batch:
         empty = {self.rows: view.rows_start(), self.detail: "", self.verdict: "", self.summary: ""}
         return {**empty, **charts, **{button: download(None) for button in self.downloads}}
 
-    def _results(self, batch: BatchJob | KeptBatch) -> Updates:
+    def _results(self, batch: BatchJob | RecordedBatch) -> Updates:
         if not batch.rows:
             return {}
         fast = any(row.speedup is not None for row in batch.rows)
@@ -341,7 +341,7 @@ class Batch:
             **{button: download(file) for button, file in zip(self.downloads, self.files(batch), strict=True)},
         }
 
-    def files(self, batch: BatchJob | KeptBatch) -> list[Path | None]:
+    def files(self, batch: BatchJob | RecordedBatch) -> list[Path | None]:
         """Those of a batch that has ended, one for each of ``FILES``; written once, whoever looks on."""
         with self._writing:
             files = self._files.get(batch, [])

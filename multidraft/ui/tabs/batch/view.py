@@ -13,13 +13,13 @@ from drafters.errors import ContextWindowError
 from drafters.pool import Pool
 from multidraft.bench import summary, verdict
 from multidraft.bench.batches import summary_of_batches
-from multidraft.bench.measured import leader
+from multidraft.bench.measured_verdict import leader
 from multidraft.bench.suites import Suite
 from multidraft.bench.summary import Figures, Row
 from multidraft.policies.titles import policy_title
-from multidraft.service import odd
+from multidraft.service import unfamiliar
 from multidraft.service.batch import BatchJob
-from multidraft.ui.tabs.batch.kept import KeptBatch
+from multidraft.ui.tabs.batch.recorded import RecordedBatch
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.controls import known_tasks
 from multidraft.ui.widgets.markup import count, macros, message_html, number, progress_html, times
@@ -65,21 +65,23 @@ def suite_html(suite: Suite) -> Markup:
     return _template.suite(prompts, shown, more, suite.problems, suite.more_problems)
 
 
-def odd_html(suite: Suite, pool: Pool) -> Markup:
-    """A word of warning where prompts are of no task that the pool knows (``service.odd``)."""
-    said = odd.warning(lambda _, prompt: pool.fits(prompt), pool.card_hash, (item.prompt for item in suite.items))
+def unfamiliar_html(suite: Suite, pool: Pool) -> Markup:
+    """A word of warning where prompts are of no task that the pool knows (``service.unfamiliar``)."""
+    said = unfamiliar.warning(
+        lambda _, prompt: pool.fits(prompt), pool.card_hash, (item.prompt for item in suite.items)
+    )
     if not said or pool.router is None:
         return Markup()
     return message_html("odd", f"{known_tasks(pool.title, pool.router)} {said}")
 
 
 def long_html(suite: Suite, pool: Pool) -> Markup:
-    """A word of warning where prompts do not fit the context window: of the longest ``odd.MOST_JUDGED``, as more would
-    take long to look at."""
-    longest = nlargest(odd.MOST_JUDGED, (item.prompt for item in suite.items), key=len)
+    """A word of warning where prompts do not fit the context window: of the longest ``unfamiliar.MOST_JUDGED``, as
+    more would take long to look at."""
+    longest = nlargest(unfamiliar.MOST_JUDGED, (item.prompt for item in suite.items), key=len)
     if not (long := sum(_fills_window(prompt, pool) for prompt in longest)):
         return Markup()
-    least, have = "At least " * (long == odd.MOST_JUDGED), "has" if long == 1 else "have"
+    least, have = "At least " * (long == unfamiliar.MOST_JUDGED), "has" if long == 1 else "have"
     window = f"more tokens than the context window ({pool.target.window:,}) holds beside an answer"
     return message_html("odd", f"{least}{count(long, 'prompt')} {have} {window} and will not be run.")
 
@@ -110,7 +112,7 @@ def status_html(run: BatchJob) -> Markup:
     return progress_html(doing, run.runs_done, run.total, "Progress of the batch", now)
 
 
-def kept_html(batch: KeptBatch) -> Markup:
+def kept_html(batch: RecordedBatch) -> Markup:
     """How a batch of the history ended, as far as that is known there."""
     about = batch.about
     runs = f"{about['finished']} of {count(about['runs'], 'run')} finished, {about['created_at'][:10]}"
@@ -122,7 +124,7 @@ def kept_html(batch: KeptBatch) -> Markup:
 
 
 def unfinished_html(asked: Mapping[str, Any], done: int, waits: bool) -> Markup:
-    """Where a batch stands that waits for its pool, or that another server is at; ``asked`` as of ``KeptBatch``."""
+    """Where a batch stands that waits for its pool, or that another server is at; ``asked`` as of ``RecordedBatch``."""
     pool, runs = asked["conditions"]["pool"], f"{done:,} of {count(planned(asked), 'run')} done"
     if not waits:
         return message_html("idle", f"Under way on another server of this history: {runs}. Reload the page for more.")
@@ -187,7 +189,7 @@ def rows_start() -> Markup:
     return markup.table_start(columns, FIGURES, "md-rows", "Runs of the batch")
 
 
-def rows_html(batch: BatchJob | KeptBatch, start: int, end: int) -> Markup:
+def rows_html(batch: BatchJob | RecordedBatch, start: int, end: int) -> Markup:
     """Some lines of the table of results."""
     places = batch.items_of_rows[start:end]
     return Markup().join(
@@ -313,7 +315,7 @@ def _cells(found: Mapping[str, Figures], policies: Sequence[str], best: str | No
     return cells
 
 
-def detail_html(run: BatchJob | KeptBatch, item: int) -> Markup:
+def detail_html(run: BatchJob | RecordedBatch, item: int) -> Markup:
     """One prompt under all its policies: figures, error, and the output in the drafters' colours."""
     prompt = run.items[item]
     places = [index for index, place in enumerate(run.items_of_rows) if place == item]
@@ -322,7 +324,7 @@ def detail_html(run: BatchJob | KeptBatch, item: int) -> Markup:
     return _template.detail(title, prompt.prompt, cards, tokens.legend_html(run.drafters))
 
 
-def _card_html(run: BatchJob | KeptBatch, index: int, row: Row) -> Markup:
+def _card_html(run: BatchJob | RecordedBatch, index: int, row: Row) -> Markup:
     facts = (
         (count(row.tokens, "token"), ""),
         (number(row.mean_accepted_tokens, 2), MAT),

@@ -21,9 +21,9 @@ from multidraft.ui.widgets import charts as look
 from multidraft.ui.widgets.markup import count, noisy_runs
 from multidraft.ui.widgets.theme import DRAFTER_COLOURS, TARGET_COLOUR
 from storage import aggregates
+from storage.cache import cached
 from storage.figures import TOO_NOISY, timed_interval
 from storage.filters import Filter
-from storage.kept import kept
 from storage.ranking import policy_summary
 
 MOST_POINTS = 1500
@@ -139,7 +139,7 @@ def speedup(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     return look.on_log_scale(figure, rows["speedup"]).update_xaxes(**_time_range(rows))
 
 
-@kept
+@cached
 def _regret(path: Path, filter: Filter) -> pd.DataFrame:
     """For both charts of it."""
     return aggregates.regret_over_time(path, filter)

@@ -32,9 +32,9 @@ from multidraft.ui.widgets.exports import export_file
 from multidraft.ui.widgets.markup import heading_html, message_html, problem_html
 from multidraft.ui.widgets.verdict import watched_verdict
 from storage import aggregates, queries
+from storage.cache import cached
 from storage.export import EXPORTS
 from storage.filters import Filter
-from storage.kept import kept
 from storage.problems import StorageError
 from storage.texts import TextFilter
 
@@ -43,8 +43,8 @@ _DOWNLOAD = "() => setTimeout(() => document.querySelector('#export-file').click
 
 ADVISE, LEARNT = "Which policy for this traffic?", "What has the pool learnt?"
 
-_found = kept(aggregates.filters)
-_count = kept(queries.count)
+_found = cached(aggregates.filters)
+_count = cached(queries.count)
 
 
 class Dashboard:

@@ -20,8 +20,8 @@ from multidraft.ui.widgets.charts import message_figure
 from multidraft.ui.widgets.markup import caption_html, count, folded, message_html, table_html
 from multidraft.ui.widgets.theme import POLICY_COLOURS
 from storage import aggregates, queries, ranking
+from storage.cache import cached
 from storage.filters import Filter
-from storage.kept import kept
 from storage.store import Store
 
 MOST_DRAWN = len(POLICY_COLOURS)
@@ -135,14 +135,14 @@ class Overview:
     usual_title: str
 
 
-@kept
+@cached
 def ranked(path: Path, filter: Filter) -> Ranked:
     """The policies, from which every view takes whom it shows."""
     summary = ranking.policy_summary(path, filter)
     return Ranked(summary, _most_run(summary, MOST_DRAWN), _most_run(summary, MOST_LINES))
 
 
-@kept
+@cached
 def overview(path: Path, filter: Filter) -> Overview | None:
     """How fast each policy is; ``None`` where no finished run fits.
 
@@ -224,7 +224,7 @@ def _in_words(conditions: pd.DataFrame) -> pd.DataFrame:
     return conditions.replace({"baseline_kind": BASELINES, "temperature": GREEDY}).fillna(unknown)
 
 
-@kept
+@cached
 def drawn(path: Path, filter: Filter, chart: Chart) -> tuple[go.Figure, Markup]:
     """A chart, and its figures as a table to be opened, if it has one; for filters that some finished run fits."""
     policies = ranked(path, filter)
@@ -240,7 +240,7 @@ def drawn(path: Path, filter: Filter, chart: Chart) -> tuple[go.Figure, Markup]:
     return chart.figure(rows, policies.drawn), table
 
 
-@kept
+@cached
 def run_list(path: Path, filter: Filter, page: int) -> tuple[Markup, Markup, int, int]:
     """A page of the list of runs: table, the line below it, the page it is (the last one if ``page`` lies beyond),
     and the number of pages."""

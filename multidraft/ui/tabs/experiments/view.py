@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from drafters.errors import UserError
 from multidraft.bench import summary
-from multidraft.bench.measured import of_rows
+from multidraft.bench.measured_verdict import of_rows
 from multidraft.bench.summary import Row
 from multidraft.policies.titles import policy_title
 from multidraft.replay.advice import Advice
@@ -20,8 +20,8 @@ from multidraft.ui.results.result import name_of, place_of
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.markup import count, number
 from storage import experiments
+from storage.cache import cached
 from storage.figures import FEWEST_TO_TELL
-from storage.kept import kept
 from storage.unfinished import planned, unfinished
 
 PAGE = 20
@@ -106,7 +106,7 @@ def _first(path: Path, one: Mapping[str, Any]) -> tuple[str, str, float | None, 
     return first.times_as_fast(found.plain).text("×"), said, regrets(path, one["id"]).get(first.spec), name
 
 
-@kept
+@cached
 def verdict(path: Path, id: str) -> Advice | None:
     """What the runs of an experiment say by themselves; ``None`` where nothing can be compared."""
     try:
@@ -115,13 +115,13 @@ def verdict(path: Path, id: str) -> Advice | None:
         return None
 
 
-@kept
+@cached
 def _figures(path: Path, id: str) -> list[Row]:
     """The rows of an experiment's runs, without texts."""
     return [Row.recorded(values) for values in experiments.figures(path, id, texts=False)]
 
 
-@kept
+@cached
 def regrets(path: Path, id: str) -> dict[str, float]:
     """The regret of each policy of an experiment, as its page has it."""
     found = summary.overall(_figures(path, id))

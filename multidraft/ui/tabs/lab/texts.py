@@ -20,9 +20,9 @@ from multidraft.ui.results.result import name_of
 from multidraft.ui.widgets.events import Updates
 from multidraft.ui.widgets.markup import count, message_html, minute, problem_html
 from storage import experiments, texts
+from storage.cache import cached
 from storage.experiments import Sought
 from storage.filters import Filter
-from storage.kept import kept
 from storage.problems import StorageError
 from storage.texts import Bench, TextFilter
 
@@ -35,8 +35,8 @@ EXAMPLE = "example"
 RECENT = TextFilter(among=20_000)
 """Runs older than so many are not offered; one of them can still be named by its number."""
 
-_benches, _groups, _size = kept(texts.benches), kept(texts.groups), kept(texts.size)
-_experiments = kept(experiments.listed)
+_benches, _groups, _size = cached(texts.benches), cached(texts.groups), cached(texts.size)
+_experiments = cached(experiments.listed)
 
 
 @dataclass(frozen=True)
@@ -224,16 +224,16 @@ def restored(request: gr.Request) -> tuple[Any, ...]:
     as it is; what there is not goes when the tab is opened (:meth:`TextChoice.refresh`)."""
     query = request.query_params
     bench = query.get("lab_bench")
-    suite, newest, kept = query.get("lab_suite"), query.get("lab_newest", ""), gr.skip()
+    suite, newest, unchanged = query.get("lab_suite"), query.get("lab_newest", ""), gr.skip()
     batch = query.get("lab_batch")
     tasks, policies = query.getlist("lab_task"), query.getlist("lab_policy")
     return (
-        gr.Dropdown([bench], value=bench) if bench else kept,
-        gr.Dropdown([ALL_SUITES, suite], value=suite) if suite else kept,
-        gr.Dropdown(tasks, value=tasks, multiselect=True) if tasks else kept,
-        gr.Dropdown([*EVERY, batch], value=batch) if batch else kept,
-        int(newest) if newest.isascii() and newest.isdigit() and len(newest) < 9 else kept,
-        policies or kept,
+        gr.Dropdown([bench], value=bench) if bench else unchanged,
+        gr.Dropdown([ALL_SUITES, suite], value=suite) if suite else unchanged,
+        gr.Dropdown(tasks, value=tasks, multiselect=True) if tasks else unchanged,
+        gr.Dropdown([*EVERY, batch], value=batch) if batch else unchanged,
+        int(newest) if newest.isascii() and newest.isdigit() and len(newest) < 9 else unchanged,
+        policies or unchanged,
     )
 
 

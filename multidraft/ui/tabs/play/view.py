@@ -8,10 +8,10 @@ from markupsafe import Markup
 
 from multidraft.bench.action import listed
 from multidraft.bench.measure import Measurement
-from multidraft.bench.measured import loops
+from multidraft.bench.measured_verdict import loops
 from multidraft.engine.lossless import Difference
 from multidraft.policies.titles import policy_title
-from multidraft.service.odd import LOOPS, ODD
+from multidraft.service.unfamiliar import LOOPS, UNFAMILIAR
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.markup import count, macros, message_html, number, percent, place
 from storage.figures import FEWEST_TOKENS, SIDES, timed_side
@@ -70,7 +70,7 @@ def status_html(
         return message_html("busy", _scoring(job, counts))
     if generation.status == "error":
         return message_html("error", f"The run failed: {generation.error}. Please try again or report it.")
-    odd = "" if fits else f" {ODD}"
+    odd = "" if fits else f" {UNFAMILIAR}"
     if fits and generation.status == "completed" and loops(generation.text):
         odd = f" {LOOPS}"
     if generation.token_ids and not generation.text.strip():

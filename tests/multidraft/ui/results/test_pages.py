@@ -26,7 +26,7 @@ from multidraft.replay import advice
 from multidraft.service import lab
 from multidraft.service.batch import BatchJob
 from multidraft.service.lab import LabWork, Verdicts
-from multidraft.service.odd import ODD
+from multidraft.service.unfamiliar import UNFAMILIAR
 from multidraft.service.workbench import Workbench
 from multidraft.ui.results import drawing, pages
 from multidraft.ui.results.conditions import bibtex
@@ -164,12 +164,12 @@ def test_an_answer_that_may_make_no_sense_is_called_so_on_its_page_and_in_its_pr
     browser = opened(results)
     for place in ("run/1", "race/r"):
         page = browser.get(f"/result/{place}").text
-        assert f'<meta property="og:description" content="{ODD}' in page and f">{ODD}</p>" in page
+        assert f'<meta property="og:description" content="{UNFAMILIAR}' in page and f">{UNFAMILIAR}</p>" in page
         assert "The prompt looks unlike the tasks of this pool." in browser.get(f"/result/{place}.svg").text
     odd = Results(path, fits=lambda card, prompt: card != "c0ffee" or not prompt.endswith("3"))
     page = opened(odd).get("/result/batch/a").text
     assert ">1 of the 6 prompts looks unlike the tasks of this pool:" in page
-    assert ODD not in opened(Results(path)).get("/result/run/1").text
+    assert UNFAMILIAR not in opened(Results(path)).get("/result/run/1").text
 
 
 def test_a_noisy_run_says_so_in_plain_words(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from multidraft.bench.measured import of_rows
+from multidraft.bench.measured_verdict import of_rows
 from multidraft.bench.suites import LineProblem, Suite, SuiteItem, spread
 from multidraft.bench.summary import COLUMNS, NO_TASK, Row, as_json, overall, summarise
 from multidraft.service.workbench import Workbench
@@ -72,9 +72,9 @@ def test_a_suite_is_described_with_its_bad_lines() -> None:
 def test_prompts_that_the_pool_does_not_know_are_counted_beforehand() -> None:
     router = SimpleNamespace(drafters=("math", "sql"))
     pool: Any = SimpleNamespace(title="Small", router=router, card_hash="c", fits=lambda prompt: prompt != "odd")
-    odd = batch_view.odd_html(Suite("s", [SuiteItem("1", "odd"), SuiteItem("2", "sum")]), pool)
+    odd = batch_view.unfamiliar_html(Suite("s", [SuiteItem("1", "odd"), SuiteItem("2", "sum")]), pool)
     assert "Small knows 2 tasks: math, sql. 1 of the 2 prompts looks unlike the tasks of this pool" in odd
-    assert not batch_view.odd_html(Suite("s", [SuiteItem("2", "sum")]), pool)
+    assert not batch_view.unfamiliar_html(Suite("s", [SuiteItem("2", "sum")]), pool)
 
 
 def test_downloads_hold_every_row_and_column(tmp_path: Path) -> None:

@@ -6,20 +6,20 @@ import pytest
 
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
-from multidraft.engine.again import Again
 from multidraft.engine.decoding import Decoding
+from multidraft.engine.retiming import Retiming
 from storage.records import PHASES, Generation, Round
 
 PROMPT = "abc abd abe"
 TIMES = {f"{phase}_seconds": 1e9 for phase in PHASES}
 
 
-def decoded(pool: Pool, policy: str, temperature: float) -> tuple[Generation, Again]:
+def decoded(pool: Pool, policy: str, temperature: float) -> tuple[Generation, Retiming]:
     """A generation with impossible times, and what decodes it again."""
     asked = (PROMPT, policy, SamplingParams(24, draft_length=4, temperature=temperature), 3)
     generation = Decoding(pool, *asked).run()
     generation.rounds[:] = [replace(r, **TIMES) for r in generation.rounds]
-    return generation, Again(generation, pool, *asked, learn=False)
+    return generation, Retiming(generation, pool, *asked, learn=False)
 
 
 def untimed(rounds: list[Round]) -> list[Round]:

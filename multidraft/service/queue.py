@@ -74,7 +74,7 @@ class Pace:
         return at * (len(ends) + beside)
 
 
-class Line(Generic[J]):
+class Queue(Generic[J]):
     """Jobs in the order of their turns. However many a visitor has, each visitor gets the same part of the turns.
 
     Not safe between threads.

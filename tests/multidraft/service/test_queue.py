@@ -10,7 +10,7 @@ from drafters.errors import BusyError, PromptError, UserError
 from multidraft.service import jobs as service_jobs
 from multidraft.service.jobs import WAITING, Job, Jobs
 from multidraft.service.limits import Allowance, Limits
-from multidraft.service.line import CALLER, Caller, Line, Pace
+from multidraft.service.queue import CALLER, Caller, Pace, Queue
 
 SECONDS = 30
 
@@ -100,7 +100,7 @@ def test_the_wait_is_told_from_how_long_jobs_had_the_device_of_late() -> None:
     assert pace.wait([], 3) == 0.0, "places are free"
 
 
-def queued(line: Line[Steps], *visitors: str) -> list[Steps]:
+def queued(line: Queue[Steps], *visitors: str) -> list[Steps]:
     jobs = [Steps(visitor, 1, []) for visitor in visitors]
     for job in jobs:
         line.add(job)
@@ -108,7 +108,7 @@ def queued(line: Line[Steps], *visitors: str) -> list[Steps]:
 
 
 def test_a_place_in_the_line_stays_while_others_have_their_turns() -> None:
-    line = Line[Steps]()
+    line = Queue[Steps]()
     first, *others = queued(line, *"abcd")
     first.started = True
     for _ in range(9):
@@ -120,7 +120,7 @@ def test_a_place_in_the_line_stays_while_others_have_their_turns() -> None:
 
 
 def test_what_needs_no_place_says_nothing_of_the_wait_but_takes_turns() -> None:
-    line = Line[Steps]()
+    line = Queue[Steps]()
     first, second, last = queued(line, *"abc")
     (brief,) = queued(line, "e")
     brief.decodes, brief.started, brief.device_seconds = False, True, 1.0  # type: ignore[misc]

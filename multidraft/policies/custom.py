@@ -14,7 +14,7 @@ FILES = "MULTIDRAFT_POLICIES"
 """The variable: Python files, separated as in ``PATH``."""
 
 
-def import_own() -> None:
+def import_policies() -> None:
     """Import the files, each once, so that the policies that they register can be named everywhere.
 
     Raises:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from textwrap import shorten
 
-ODD = (
+UNFAMILIAR = (
     "The prompt looks unlike the tasks of this pool: its answer may make no sense, and nonsense can be easy to guess, "
     "so its figures tell little."
 )
@@ -16,7 +16,7 @@ LOOPS = (
     "The answer ends by repeating itself, as where the model does not know what to say: its figures tell little of "
     "other texts."
 )
-"""What is said of an answer that ends in a loop (``bench.measured.loops``)."""
+"""What is said of an answer that ends in a loop (``bench.measured_verdict.loops``)."""
 
 Fits = Callable[[str, str], bool]
 """Whether the target of a card, by its hash, knows what a prompt asks, as far as that can be told."""
@@ -28,7 +28,7 @@ MOST_NAMED = 5
 """Of those, so many are named."""
 
 
-def unjudged(card_hash: str, prompt: str) -> bool:
+def assume_fits(card_hash: str, prompt: str) -> bool:
     """Where nothing is known of that."""
     return True
 
@@ -38,7 +38,7 @@ def warning(fits: Fits, card_hash: str, prompts: Iterable[str]) -> str:
     judged = list(islice(dict.fromkeys(prompts), MOST_JUDGED))
     odd = [prompt for prompt in judged if not fits(card_hash, prompt)]
     if not odd or len(judged) == 1:
-        return ODD if odd else ""
+        return UNFAMILIAR if odd else ""
     look, answers = ("looks", "its answer") if len(odd) == 1 else ("look", "their answers")
     of = f"{len(odd)} of the {'first ' if len(judged) == MOST_JUDGED else ''}{len(judged)} prompts"
     named = ", ".join(f"“{shorten(prompt, 40, placeholder='…')}”" for prompt in odd[:MOST_NAMED])
@@ -51,6 +51,6 @@ def warning(fits: Fits, card_hash: str, prompts: Iterable[str]) -> str:
 
 def below_title(warning: str, subtitle: str) -> str:
     """Below the title of a picture: the warning goes first, as the end may be cut."""
-    if warning == ODD:
+    if warning == UNFAMILIAR:
         return f"The prompt looks unlike the tasks of this pool. {subtitle}"
     return f"{warning.partition(':')[0]}. {subtitle}" if warning else subtitle

@@ -20,19 +20,19 @@ DATABASES = 8
 """Of so many, those asked last, answers are cached."""
 
 
-def kept(ask: Callable[Concatenate[Path, P], T]) -> Callable[Concatenate[Path, P], T]:
+def cached(ask: Callable[Concatenate[Path, P], T]) -> Callable[Concatenate[Path, P], T]:
     """``ask``, a question to the database named first, but asked again only once the database has changed.
 
     All who ask are given the same object: it must not be changed. Further arguments must be hashable.
     """
 
     @lru_cache(DATABASES)
-    def cached(path: Path) -> dict[Hashable, Callable[..., T]]:
+    def answers_of(path: Path) -> dict[Hashable, Callable[..., T]]:
         return {}
 
     @wraps(ask)
     def asked(path: Path, *args: P.args, **named: P.kwargs) -> T:
-        state, answers = _state(path), cached(path)
+        state, answers = _state(path), answers_of(path)
         if (answer := answers.get(state)) is None:
             answer = lru_cache(MOST)(partial(ask, path))
             answers.clear()  # of the database as it was, nobody asks again

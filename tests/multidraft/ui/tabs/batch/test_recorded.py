@@ -8,7 +8,7 @@ import gradio as gr
 from multidraft.bench.suites import load_suite
 from multidraft.service.batch import BatchJob
 from multidraft.service.workbench import Workbench
-from multidraft.ui.tabs.batch.kept import kept_batch
+from multidraft.ui.tabs.batch.recorded import recorded_batch
 from multidraft.ui.tabs.batch.tab import Batch
 from multidraft.ui.tabs.batch.view import GONE
 from tests.multidraft.ui.building import after, built
@@ -50,7 +50,7 @@ def test_a_bundled_suite_is_known_by_its_prompts(workbench: Workbench) -> None:
     for id, text in (("a", prompt), ("b", "another")):
         workbench.store.add(make_run(prompt=text, suite="pocket", batch_id=id, source="batch"))
     assert workbench.store.flush()
-    found = [kept_batch(workbench.store.path, id) for id in ("a", "b", "none")]
+    found = [recorded_batch(workbench.store.path, id) for id in ("a", "b", "none")]
     assert [batch and batch.bundled for batch in found] == ["pocket", None, None]
 
 
@@ -59,7 +59,7 @@ def test_a_prompt_that_was_there_twice_counts_twice_in_the_form(workbench: Workb
         for policy in ("ucb", "hedge"):
             workbench.store.add(make_run(prompt="x", policy=policy, batch_id="a", source="batch"))
     assert workbench.store.flush()
-    batch = kept_batch(workbench.store.path, "a")
+    batch = recorded_batch(workbench.store.path, "a")
     assert batch and len(batch.items) == 1 and batch.prompt_count == 2
 
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from drafters.line import Line
+from drafters.linear_fit import LinearFit
 
 
 def test_a_line_through_noisy_measurements():
     rng = np.random.default_rng(0)
-    line = Line()
+    line = LinearFit()
     for _ in range(300):
         k = int(rng.integers(0, 9))
         line.add(k, (5.0 + 0.5 * k) * rng.uniform(0.95, 1.05))
@@ -16,15 +16,15 @@ def test_a_line_through_noisy_measurements():
 
 
 def test_a_line_through_measurements_of_one_size_is_flat():
-    line = Line()
+    line = LinearFit()
     for _ in range(5):
         line.add(4, 2.0)
     assert (line.per_unit, line.at(9)) == (0.0, pytest.approx(2.0))
-    assert Line().at(3) == 0.0
+    assert LinearFit().at(3) == 0.0
 
 
 def test_a_hiccup_counts_little():
-    line = Line()
+    line = LinearFit()
     for _ in range(50):
         line.add(1, 1.0)
     line.add(1, 500.0)
@@ -32,14 +32,14 @@ def test_a_hiccup_counts_little():
 
 
 def test_old_measurements_fade():
-    line = Line()
+    line = LinearFit()
     for seconds in [2.0] * 100 + [1.0] * 200:
         line.add(1, seconds)
     assert line.at(1) == pytest.approx(1.0, abs=0.05)
 
 
 def test_a_fast_measurement_tells_that_those_before_were_disturbed():
-    line = Line()
+    line = LinearFit()
     for k, seconds in ((1, 5.0), (1, 7.0), (1, 6.0), (1, 1.0), (1, 1.2)):
         line.clock(k, seconds)
     assert line.at(1) == pytest.approx(1.07, abs=0.02)
@@ -59,7 +59,7 @@ def test_long_work_that_is_fast_makes_those_before_count_less():
 
 
 def test_fewer_units_may_take_less():
-    line = Line()
+    line = LinearFit()
     for _ in range(20):
         line.clock(60, 20.0)
     line.clock(1, 1.0)
@@ -68,7 +68,7 @@ def test_fewer_units_may_take_less():
 
 
 def line_through(*points):
-    line = Line()
+    line = LinearFit()
     for units, seconds in points:
         line.clock(units, seconds)
     return line
@@ -93,7 +93,7 @@ def test_a_line_through_two_measurements_by_hand(points, fixed, per_unit):
 
 @pytest.mark.parametrize(("before", "counted"), [(3, 100.0), (4, 3.0)])
 def test_from_the_fifth_measurement_on_one_counts_as_three_times_the_expected_at_most(before, counted):
-    line = Line()
+    line = LinearFit()
     for seconds in (*[1.0] * before, 100.0):
         line.add(1, seconds)
     older = sum(0.98**age for age in range(1, before + 1))

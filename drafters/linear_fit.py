@@ -7,7 +7,7 @@ from typing import ClassVar
 
 
 @dataclass(slots=True)
-class Line:
+class LinearFit:
     """``seconds = fixed + per_unit * units`` by least squares in which old measurements fade.
 
     A measurement of more than ``OUTLIER`` times the expected counts as that much: a hiccup of the machine is not a

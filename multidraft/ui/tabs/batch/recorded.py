@@ -17,14 +17,14 @@ from multidraft.bench.summary import Row
 from multidraft.service.batch import BatchJob
 from multidraft.service.workbench import Workbench
 from storage import experiments, queries
-from storage.kept import kept
+from storage.cache import cached
 from storage.problems import StorageError
 from storage.records import Round
 from storage.unfinished import unfinished
 
 
 @dataclass(frozen=True, eq=False)
-class KeptBatch:
+class RecordedBatch:
     """What the page shows of a batch, as ``BatchJob`` has it; ``about`` is its line of ``experiments.listed``. Prompts
     are numbered, since the history does not hold the ids of the suite."""
 
@@ -82,8 +82,8 @@ class KeptBatch:
         return self.suite.name if all(item.prompt in known for item in self.items) else None
 
 
-@kept
-def kept_batch(path: Path, id: str) -> KeptBatch | None:
+@cached
+def recorded_batch(path: Path, id: str) -> RecordedBatch | None:
     """The batch of an id; ``None`` if the history holds no run of it."""
     if (about := experiments.experiment(path, id)) is None:
         return None
@@ -100,7 +100,7 @@ def kept_batch(path: Path, id: str) -> KeptBatch | None:
         row if values["prompt_id"] else replace(row, id=items[place].id)
         for row, values, place in zip(map(Row.recorded, found), found, of_rows, strict=True)
     ]
-    return KeptBatch(
+    return RecordedBatch(
         path,
         about,
         **{name: str(about[name]) for name in ("id", "pool", "hardware", "dtype")},
@@ -117,10 +117,10 @@ def kept_batch(path: Path, id: str) -> KeptBatch | None:
     )
 
 
-def form_of(batch: BatchJob | KeptBatch, workbench: Workbench) -> tuple[Any, ...]:
+def form_of(batch: BatchJob | RecordedBatch, workbench: Workbench) -> tuple[Any, ...]:
     """The values of the form that start a batch once more, in the order of the fields, as far as the file is still
     there."""
-    if isinstance(batch, KeptBatch):
+    if isinstance(batch, RecordedBatch):
         suite, file = batch.bundled, None
     else:
         name = batch.suite.name if batch.suite else None
@@ -129,7 +129,7 @@ def form_of(batch: BatchJob | KeptBatch, workbench: Workbench) -> tuple[Any, ...
     params = batch.params
     draft_length = 0 if params.draft_length == workbench.pool.draft_length else params.draft_length
     settings = (params.max_new_tokens, batch.texts_at_once, draft_length, params.temperature)
-    early = isinstance(batch, KeptBatch) and batch.about["ending"]  # how many prompts there were to be is unknown
+    early = isinstance(batch, RecordedBatch) and batch.about["ending"]  # how many prompts there were to be is unknown
     most, note = 0 if early else _most(file or suite, batch.prompt_count), _note(batch.id, workbench)
     # Who opted out then has not opted in by coming back; who has opted out since, stays out.
     learn = gr.skip() if batch.learn else False

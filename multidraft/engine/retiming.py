@@ -14,7 +14,7 @@ from storage.records import PHASES, Generation, Round
 _TIMES = tuple(f"{phase}_seconds" for phase in PHASES)
 
 
-class Again(Decoding):
+class Retiming(Decoding):
     """The rounds of a generation once more: with the same drafters, draft lengths and evaluations, whatever the policy
     would choose by now. With the same seed, sampled tokens are the same too.
 

@@ -9,8 +9,8 @@ from weakref import WeakSet
 import pytest
 
 from storage import queries
+from storage.cache import cached
 from storage.filters import ALL, Filter
-from storage.kept import kept
 from storage.problems import StorageError
 from storage.store import Store
 from tests.runs import make_run
@@ -25,7 +25,7 @@ def asked() -> list[Filter]:
 
 @pytest.fixture
 def count(asked: list[Filter]):
-    @kept
+    @cached
     def count(path: Path, filter: Filter = ALL) -> int:
         asked.append(filter)
         return queries.count(path, filter)
@@ -50,7 +50,7 @@ def test_answers_about_the_database_as_it_was_are_let_go(store: Store, path: Pat
 
     given = WeakSet[Answer]()
 
-    @kept
+    @cached
     def ask(path: Path, number: int) -> Answer:
         given.add(answer := Answer())
         return answer
