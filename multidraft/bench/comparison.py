@@ -53,7 +53,6 @@ class Paired:
         speedups: of whole requests, of each over its own baseline.
         relative: that of the second ÷ that of the first, which tells the policy from the machine's speed; ``None``
             where a baseline is unknown.
-        settled_by: how many prompts in all would tell them apart, if what is found is true.
         short: of the prompts that both ran, those whose answers are too short for a speed-up.
         same_rounds: whether both took as many rounds for as many tokens on each prompt.
         repeated: in A and in B, on how many prompts it began with what that very prompt had taught.
@@ -65,7 +64,6 @@ class Paired:
     request: Ratio
     speedups: tuple[Ratio | None, Ratio | None]
     relative: Ratio | None
-    settled_by: float | None
     short: int
     same_rounds: bool
     repeated: tuple[int, int]
@@ -78,7 +76,7 @@ class Paired:
 
     @property
     def judged(self) -> Ratio:
-        """What the verdict is on."""
+        """What the verdict is on; with an interval for all policies together (``Ratio.among``)."""
         return self.relative or self.request
 
     @property
@@ -149,8 +147,11 @@ class Comparison:
         if not specs and in_a and in_b:
             specs = [(_fastest(in_a), _fastest(in_b))]
         pairs = [pair for one, other in specs if (pair := _paired(in_a[one], in_b[other], (one, other)))]
-        if not all(pair.relative for pair in pairs):  # one measure for all
-            pairs = [replace(pair, relative=None) for pair in pairs]
+        # One measure for all; the more policies, the more often one of them would seem to differ by chance.
+        if all(pair.relative for pair in pairs):
+            pairs = [replace(pair, relative=pair.relative and pair.relative.among(len(pairs))) for pair in pairs]
+        else:
+            pairs = [replace(pair, relative=None, request=pair.request.among(len(pairs))) for pair in pairs]
         pairs.sort(key=lambda pair: (pair.said not in SETTLED, -pair.judged.value))
         unused = () if any(each.get("temperature") for each in made) else ("top_p", "top_k")
         unlike = [key for key in NAMES if made[0].get(key) != made[1].get(key) and key not in unused]
@@ -196,7 +197,6 @@ def _paired(first: Sequence[Row], second: Sequence[Row], specs: tuple[str, str])
         faster,
         (speedups(a)[1], speedups(b)[1]),
         relative,
-        (relative or faster).prompts_to_settle,
         len(short),
         same,
         (seen[0], seen[1]),

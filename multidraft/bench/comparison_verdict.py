@@ -38,7 +38,8 @@ def sentences(found: Comparison) -> list[str]:
     if found.baseline and not apart:
         few = found.baseline.prompts < FEWEST_TO_TELL
         said.append(f"{quick}, {'on too few prompts to test that' if few else 'which is no significant difference'}.")
-    return [*said, "Intervals: 95 %, paired bootstrap over the prompts that both ran."]
+    together = "; those of the verdicts hold for all policies together (Bonferroni)" if found.pairs[1:] else ""
+    return [*said, f"Intervals: 95 %, paired bootstrap over the prompts that both ran{together}."]
 
 
 def _noisy(found: Comparison) -> list[str]:
@@ -174,7 +175,7 @@ def _conclusion(pair: Paired) -> str:
     if pair.said != NO_DIFFERENCE:
         return said
     said += " These prompts cannot tell which is better."
-    needed = pair.settled_by
+    needed = pair.judged.prompts_to_settle
     if needed is None or needed > MOST_PROMPTS:
         return said
     return f"{said} About {count(max(round(needed) - pair.judged.prompts, 1), 'more prompt')} would settle it."

@@ -146,6 +146,15 @@ def test_blocks_of_many_prompts_have_the_same_interval(monkeypatch: pytest.Monke
     assert blocks.value - blocks.low == pytest.approx(each.value - each.low, rel=0.25)
 
 
+def test_one_of_many_comparisons_has_a_wider_interval() -> None:
+    """Student's t with 19 degrees of freedom: 2.093 at 5 %, 3.174 at 0.5 %."""
+    one = Ratio(2.0, 1.5, 2.5, 20)
+    many = one.among(10)
+    assert one.among(1) == one and Ratio(2.0, None, None, 4).among(10).interval is None
+    assert many.interval == pytest.approx([2 * (end / 2) ** (3.1737 / 2.0930) for end in (1.5, 2.5)], rel=1e-3)
+    assert many.prompts_to_settle > one.prompts_to_settle
+
+
 @pytest.mark.parametrize(
     ("low", "high", "prompts", "side"),
     [(1.1, 1.3, 6, 1), (0.7, 0.9, 6, -1), (0.9, 1.1, 6, 0), (1.1, 1.3, 5, 0), (None, None, 2, 0)],
