@@ -286,6 +286,8 @@ def _run(
     ended: float | None = None,
     prompt_tokens: int = 0,
 ) -> Run:
+    if max(found.output_tokens, found.round_count) > LARGEST:
+        raise ValueError("its tokens or steps add up to more than the history can hold")
     generation = Generation(prompt, policy, (), prompt_tokens, text=text, status="completed")
     created = (
         datetime.now(UTC) if ended is None else datetime.fromtimestamp(ended - (found.request_seconds or 0.0), UTC)

@@ -227,6 +227,7 @@ BAD = [
     ("p.jsonl", lines({**RECORD, "metrics": {}}), "metrics.output_sequence_length is missing"),
     ("p.jsonl", lines({**RECORD, "error": {"type": "Timeout"}}), "p.jsonl holds no finished request"),
     ("a.jsonl", lines({**ANSWER, "choices": [{**ANSWER["choices"][0], "new_tokens": [2**63]}]}), "less than or equal"),
+    ("a.jsonl", lines({**ANSWER, "choices": [{**ANSWER["choices"][0], "new_tokens": [2**61] * 3}]}), "add up to more"),
     ("t.json", json.dumps([{**TIMING, "Output TPS": "fast"}]), "t.json, entry 1: Output TPS: input should be"),
     ("e.jsonl", "", "e.jsonl holds no finished request"),
 ]
