@@ -32,8 +32,9 @@ def delete(path: str | Path, filter: Filter) -> int:
     where, values = filter.where()
     with open_writer(path, busy_seconds=10.0) as db, explained(path):
         with writing(db):
-            chosen = f"SELECT policy, created_at, prompt_hash, batch_id, id FROM runs {where}"
-            db.execute(f"INSERT OR REPLACE INTO deleted {chosen}", values)
+            chosen = f"SELECT policy, created_at, prompt_hash, batch_id, id FROM runs {where or 'WHERE true'}"
+            highest = "UPDATE SET id = max(coalesce(id, 0), excluded.id)"  # old imports may share all of the key
+            db.execute(f"INSERT INTO deleted {chosen} ON CONFLICT DO {highest}", values)
             gone = db.execute(f"DELETE FROM runs {where}", values).rowcount
             _forget_batches(db)
         with suppress(sqlite3.Error):  # the log still has them

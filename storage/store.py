@@ -139,9 +139,10 @@ class Store:
         return self._queue(Kept(self, runs, anew, notes))
 
     def note(self, experiment: str, text: str) -> Kept:
-        """Queue what is noted on an experiment (the ``batch_id`` of its runs) in place of what was; likewise."""
-        said: Statement = ("INSERT OR REPLACE INTO notes (batch_id, note) VALUES (?, ?)", (experiment, text))
-        return self._queue(Kept(self, notes=[said]))
+        """Queue what is noted on an experiment (the ``batch_id`` of its runs), unless these were deleted; likewise."""
+        some, gone = (f"EXISTS (SELECT 1 FROM {table} WHERE batch_id = ?1)" for table in ("runs", "deleted"))
+        sql = f"INSERT OR REPLACE INTO notes SELECT ?1, ?2 WHERE {some} OR NOT {gone}"
+        return self._queue(Kept(self, notes=[(sql, (experiment, text))]))
 
     def _queue(self, kept: Kept) -> Kept:
         with self._changed:

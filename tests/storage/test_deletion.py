@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,7 @@ from storage.store import Store
 from storage.sync import FILE, Backup, Folder, restore, snapshot
 from storage.unfinished import unfinished
 from tests.history import prompts
-from tests.runs import make_run
+from tests.runs import make_round, make_run
 from tests.storage.test_exchange import ANSWER, lines
 
 
@@ -46,6 +48,19 @@ def test_a_number_is_not_used_again(path: Path) -> None:
     other = history(path.with_name("other.db"), "four")
     restore(path, other)
     assert read_rows(path, "SELECT id, prompt FROM runs") == [(1, "one"), (3, "three"), (4, "four")]
+
+
+@pytest.mark.parametrize("order", [[Filter(id=(3,)), Filter(id=(1,))], [Filter(policy=("ucb",))]])
+def test_nor_is_that_of_runs_that_an_older_version_imported_with_one_time(path: Path, order: list[Filter]) -> None:
+    with Store(path) as store:
+        for tokens in (3, 2, 1):  # the index has them in another order
+            same: dict[str, Any] = {"created_at": datetime(2026, 1, 1, tzinfo=UTC), "prompt": "one", "policy": "ucb"}
+            store.add(make_run(rounds=[make_round(index) for index in range(tokens)], **same))
+    for runs in order:
+        delete(path, runs)
+    with Store(path) as store:
+        kept = store.add(make_run())
+        assert kept.wait(10) and kept.ids == [4]
 
 
 def test_a_store_that_is_open_goes_on_and_does_not_bring_a_run_up_to_date_that_is_gone(path: Path) -> None:
@@ -90,6 +105,12 @@ def test_what_was_said_of_a_batch_goes_with_its_last_run(path: Path, tmp_path: P
     delete(path, Filter(batch_id=("b",)))
     restore(path, older)
     assert not experiments.note(path, "b") and not experiments.ending(path, "b")
+    history(path, "of no batch")
+    delete(path, Filter(since="2000"))
+    with Store(path) as store:  # as from a page that is still open
+        store.note("b", "private")
+        store.note("c", "before its first run")
+    assert not experiments.note(path, "b") and experiments.note(path, "c")
 
 
 def test_the_command_counts_first_and_deletes_what_meets_all_options(path: Path, capsys) -> None:
