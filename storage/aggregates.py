@@ -38,7 +38,7 @@ RATIOS = {
     "speedup": (_BASELINE, "decode_seconds", COMPARED),
     "request_speedup": (f"baseline_prefill_seconds + {_BASELINE}", "prefill_seconds + decode_seconds", COMPARED),
     "mean_accepted_tokens": ("output_tokens", "round_count", "round_count > 0"),
-    "acceptance_rate": ("accepted_tokens", "drafted_tokens", "drafted_tokens > 0"),
+    "acceptance_rate": ("accepted_tokens", "drafted_tokens", "drafted_tokens + accepted_tokens IS NOT NULL"),
     "regret_rounds": ("regret_rounds", "1", "regret_rounds IS NOT NULL"),
     "best_arm_ratio": ("best_arm_ratio * chosen_rounds", "chosen_rounds", "best_arm_ratio IS NOT NULL"),
 }

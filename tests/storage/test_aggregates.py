@@ -155,7 +155,7 @@ def test_plain_decoding_has_no_acceptance(store, path: Path) -> None:
     store.add(make_run(policy="autoregressive", rounds=[plain]))
     assert store.flush()
     (line,) = ranking.policy_summary(path).to_dict("records")
-    assert line["acceptance_rate_runs"] == 0 and math.isnan(line["acceptance_rate"])
+    assert math.isnan(line["acceptance_rate"]) and line["acceptance_rate_prompts"] == 0
 
 
 def test_policies_without_a_speedup_come_last(filled: Path) -> None:

@@ -49,3 +49,16 @@ def test_shared_prompts_are_the_largest_comparison() -> None:
     assert ranking.shared_prompts(ran, strict=True) == (["a", "b", "c", "d", "e"], None)
     assert ranking.shared_prompts({}) == ([], None)
     assert ranking.shared_prompts({"a": {1, 2, 3}}) == (["a"], None)
+
+
+def test_acceptance_counts_a_prompt_with_the_mean_of_its_runs_also_where_one_drafted_nothing(store, path: Path) -> None:
+    """Of the first prompt 3 of 6 in one run and none of none in the other, of the second 9 of 9."""
+    silent = [make_round(n, drafted=(), accepted=0, tokens=(9,), own=9, pieces=("c",)) for n in range(9)]
+    for prompt, rounds in (
+        ("one", [make_round(0, accepted=2), make_round(1, accepted=1, tokens=(5, 9), pieces=("a", "c"))]),
+        ("one", silent),
+        ("two", [make_round(n, accepted=3) for n in range(3)]),
+    ):
+        store.add(make_run(prompt=prompt, rounds=rounds))
+    assert store.flush()
+    assert ranking.policy_summary(path)["acceptance_rate"].tolist() == [(1.5 + 9) / (3 + 9)]
