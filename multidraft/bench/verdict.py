@@ -16,10 +16,10 @@ from multidraft.replay.options import Option
 from storage.figures import FEWEST_PROMPTS, FEWEST_TO_TELL
 
 AT_ONE_SPEED = (
-    "Policies ran at different times: their runs are compared at one speed of the machine, the mean over their "
-    "baselines, so figures may differ from those on the page of each batch."
+    "Policies have different baselines, as of different times or of sampled answers of different lengths: they are "
+    "compared over the mean of these, so figures may differ from those on the page of each batch."
 )
-"""What is said where they are (``storage.figures.at_one_speed``)."""
+"""What is said where they have (``storage.figures.at_one_speed``)."""
 
 MOST_NAMED = 3
 """Policies that a sentence names; the table has them all."""

@@ -1,8 +1,11 @@
 """What is certain is said, also where the policy with the highest estimate is not."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from multidraft.bench.measured import of_rows
 from multidraft.bench.summary import Row
 from multidraft.bench.verdict import sentences
 from multidraft.replay.advice import Advice
@@ -48,6 +51,14 @@ def test_a_speed_up_that_is_certain_is_named_though_another_policy_has_a_higher_
     assert "of `rate-hedge` that is not certain" in todo
     title, _, best = _headline(ABOUT, rows(ucb=list(0.7 * NOISE), exp3=list(varied)), {"ucb": "UCB", "exp3": "EXP3"})
     assert title.startswith("UCB answers 1.4") and best == "ucb"
+
+
+def test_sampled_answers_of_different_lengths_are_not_said_to_be_of_different_times():
+    made = rows(ucb=[0.5] * 8, exp3=[0.6] * 8)
+    longer = [replace(row, baseline_seconds=1.5) if row.policy == "ucb" else row for row in made]
+    alike, unlike = (sentences(of_rows(found, 6))[-1] for found in (made, longer))
+    assert "baselines, as of different times or of sampled answers of different lengths" in unlike
+    assert "baselines" not in alike
 
 
 @pytest.mark.parametrize(
