@@ -30,7 +30,7 @@ def explain(error: Exception, path: Path) -> str:
         return f"The database {path} is read-only: make the file and its folder writable, {elsewhere}."
     if "full" in text:
         return f"The disk that holds {path} is full: free some space, {elsewhere}."
-    if "not a database" in text or "malformed" in text:
+    if "not a database" in text or "malformed" in text or isinstance(error, UnicodeDecodeError):  # of SQLite's message
         return f"{path} is damaged or no SQLite database; it was left as it is: move it away, {elsewhere}."
     if not path.parent.is_dir():
         return f"The folder {path.parent} of the database {path.name} does not exist: create it, {elsewhere}."
@@ -46,5 +46,5 @@ def explained(path: Path) -> Iterator[None]:
     """Errors of SQLite and of the file system, raised as :class:`StorageError` about the database ``path``."""
     try:
         yield
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
         raise StorageError(explain(error, path)) from error

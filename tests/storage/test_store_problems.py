@@ -188,6 +188,14 @@ def test_a_damaged_database_is_left_as_it_is(path: Path) -> None:
     assert path.read_bytes() == content and queries.count(store.aside) == 1
 
 
+def test_a_schema_that_is_no_text_is_told_as_damage(path: Path) -> None:
+    with Store(path) as store:
+        store.add(make_run())
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE runs", b"CREATE \xf2ABLE runs"))
+    with pytest.raises(StorageError, match="damaged"):
+        queries.count(path)
+
+
 def test_a_truncated_database_is_left_as_it_is(path: Path) -> None:
     with Store(path) as store:
         store.add(make_run(prompt="x" * 50_000))
