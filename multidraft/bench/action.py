@@ -91,7 +91,7 @@ def _unsettled(live: Advice) -> str:
     if live.sure:
         why = f"it is certainly faster than decoding {WITHOUT}; of `{best.spec}` that is not certain"
         return f"run {_named(live.sure)}: {why}. {_settled(live, best, live.sure)}"
-    found = best.times_as_fast(live.plain)
+    found = live.over_plain(best)
     settled = _settled(live, best, live.plain)
     if live.prompts == 1:
         return f"run {FEWEST_TO_TELL} prompts or more as a batch: one does not tell which policy to take."
@@ -109,7 +109,8 @@ def _unsettled(live: Advice) -> str:
 
 def _settled(live: Advice, best: Option, other: Option) -> str:
     """How many more prompts would tell the two apart."""
-    needed, against = best.times_as_fast(other).prompts_to_settle, f"`{best.spec}` against `{other.spec}`"
+    ratio = live.over_plain(best) if other is live.plain else best.times_as_fast(other)
+    needed, against = ratio.prompts_to_settle, f"`{best.spec}` against `{other.spec}`"
     if needed is None or needed > MOST_PROMPTS:
         return f"More than {MOST_PROMPTS:,} prompts would be needed to settle {against}, so it makes little difference."
     more = count(max(round(needed) - live.prompts, 1), "more prompt")

@@ -14,6 +14,7 @@ from multidraft.replay.advice import Advice
 from multidraft.replay.contribution import NEGLIGIBLE, Share
 from multidraft.replay.options import Option
 from storage.figures import FEWEST_PROMPTS, FEWEST_TO_TELL
+from storage.records import PLAIN
 
 AT_ONE_SPEED = (
     "Policies have different baselines, as of different times or of sampled answers of different lengths: they are "
@@ -312,6 +313,8 @@ def _kept(share: Share) -> str:
 
 def _basis(advice: Advice) -> str:
     intervals = "Intervals: 95 %, paired bootstrap over prompts."
+    if (advice.measured or advice).options[1:]:
+        intervals += f" A policy is called faster than `{PLAIN}` at that level for all policies together (Bonferroni)."
     if (advice.measured or advice).apart:
         intervals += f" {AT_ONE_SPEED}"
     if not advice.texts:
