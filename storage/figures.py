@@ -85,7 +85,7 @@ class Ratio:
         return _side(*self.interval) if self.interval and self.prompts >= FEWEST_TO_TELL else 0
 
     @property
-    def told(self) -> int:
+    def side_shown(self) -> int:
         """1 or -1 where the interval that is shown, of too few prompts that of their timings, lies above or below 1."""
         if self.interval:
             return _side(*self.interval)

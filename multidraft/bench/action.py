@@ -181,7 +181,7 @@ def untried(advice: Advice) -> Untried | None:
     single = next((option for option in advice.options if option.single and not live.option(option.spec)), None)
     if live.first.times_as_fast(live.plain).value <= 1:
         return None  # a single drafter in place of it would not pay either
-    if known is None or single is None or known.single or known.times_as_fast(single).told > 0:
+    if known is None or single is None or known.single or known.times_as_fast(single).side_shown > 0:
         return None
     freed = _freed(advice, single)
     why = f"By replays a single drafter is not significantly slower{freed}: run `{single.spec}` on these prompts too."

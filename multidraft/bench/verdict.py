@@ -204,7 +204,7 @@ def _conclusion(advice: Advice, short: int) -> str:
             return f"{few} The fastest so far is {named}: {speeds}; {saved}."
         first = advice.saving_most
         lead = f"{quoted(option.spec for option in first)} {'lead' if first[1:] else 'leads'}"
-        found = {"faster": advice.told(1), "slower": advice.told(-1)}
+        found = {"faster": advice.on_side(1), "slower": advice.on_side(-1)}
         are = [
             f"{quoted(option.spec for option in told)} {'are' if told[1:] else 'is'} {side}"
             for side, told in found.items()

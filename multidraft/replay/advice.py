@@ -155,15 +155,15 @@ class Advice:
         """Of the policies; those that cannot be told apart share one (``storage.figures.ranks``)."""
         return ranks({option.spec: dict(enumerate(option.request.tolist())) for option in self.options})
 
-    def told(self, side: int) -> list[Option]:
+    def on_side(self, side: int) -> list[Option]:
         """The policies whose requests are faster (1) or slower (-1) than plain decoding by the interval that is
         shown."""
-        return [option for option in self.options if option.times_as_fast(self.plain).told == side]
+        return [option for option in self.options if option.times_as_fast(self.plain).side_shown == side]
 
     @property
     def none_faster(self) -> bool:
         """Whether all policies are slower by the interval that is shown."""
-        return len(self.told(-1)) == len(self.options)
+        return len(self.on_side(-1)) == len(self.options)
 
     @property
     def saving_most(self) -> list[Option]:

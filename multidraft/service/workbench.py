@@ -222,7 +222,7 @@ class RunJob(Job[Run]):
             # Nothing of the job: a cycle would keep a pool that has been exchanged.
             parts = workbench.jobs, self.cancelled, self.run.generation
             self.measurement.until_still = partial(_until_still, *parts)
-        self.told = False
+        self.recorded = False
         self._kept: Kept | None = None
 
     @property
@@ -241,7 +241,7 @@ class RunJob(Job[Run]):
 
     def _record(self) -> None:
         self._kept = self.workbench.record(self.run, anew=self._kept, ends=self.id)
-        self.told = True
+        self.recorded = True
         self.measurement.tell()
 
     def stop(self) -> None:

@@ -83,7 +83,7 @@ def work(card: str, db: str, told: str, kill: int, log: str) -> None:
             else:  # as programs ask under /v1, or visitors on the page
                 aside = {"measures_baseline": False, "scores_when_idle": True} if visitor == 2 else {}
                 job = bench.submit(Request(prompt, policy, params, origin=Origin("api"), **aside))
-                while not (job.told if aside else job.done):
+                while not (job.recorded if aside else job.done):
                     time.sleep(0.001)
                 tell("run without a baseline" if aside else "run", prompt, job.run.id)
 

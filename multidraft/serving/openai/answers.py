@@ -89,7 +89,7 @@ class Growing:
         generation = job.run.generation
         status = generation.status  # before the rounds: once it has ended there are no more of them
         rounds = generation.rounds[self._rounds :]
-        if status in FINISHED and job.told:
+        if status in FINISHED and job.recorded:
             news.reason = REASONS[status]
         elif status == "error":
             raise ApiError(500, f"decoding failed: {generation.error}")

@@ -270,7 +270,7 @@ def _headline(
         most = advice.saving_most
         save = f"{listed([titles[option.spec] for option in most])} {'save' if most[1:] else 'saves'}"
         saved = f"{save} {percent(most[0].calls_saved)} of the target's calls"
-        slower = all(option in advice.told(-1) for option in most)
+        slower = all(option in advice.on_side(-1) for option in most)
         timed = f"yet {'were' if most[1:] else 'was'} slower" if slower else "timed"
         return f"{saved} {where}, {timed} on a busy machine", said, None
     return f"{titles[best.spec]} answers {faster.text('×')} as fast as no drafter {where}", said, best.spec
