@@ -41,6 +41,11 @@ class Draft:
     sampled: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("tokens", "parents"):
+            try:  # of torch two equal ones differ as keys of a dictionary
+                object.__setattr__(self, name, tuple(map(operator.index, getattr(self, name))))
+            except TypeError:
+                raise DraftError(f"its {name} must be whole numbers, got {quoted(getattr(self, name))}") from None
         if len(self) != len(self.parents):
             raise ValueError(f"a draft of {len(self)} tokens has {len(self.parents)} parents")
         if any(not -1 <= parent < node for node, parent in enumerate(self.parents)):
@@ -134,10 +139,7 @@ def checked(draft: object, length: int, vocab_size: int | None = None) -> Draft:
     if draft.q is not None and not isinstance(draft.q, torch.Tensor):
         raise DraftError(f"its q is a {type(draft.q).__name__}; it must be a torch tensor")
     if vocab_size is not None:
-        try:
-            foreign = next((t for t in map(operator.index, draft.tokens) if not 0 <= t < vocab_size), None)
-        except TypeError:
-            raise DraftError(f"it proposed the tokens {quoted(draft.tokens)}; they must be whole numbers") from None
+        foreign = next((token for token in draft.tokens if not 0 <= token < vocab_size), None)
         if foreign is not None:
             raise DraftError(f"it proposed the token {foreign}, which the target does not have")
     return draft

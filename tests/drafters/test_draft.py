@@ -1,5 +1,6 @@
 """Drafts as trees."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -22,6 +23,13 @@ def test_the_empty_draft():
     assert (len(Draft.empty()), Draft.empty().depth, Draft.empty().children(-1)) == (0, 0, [])
 
 
+@pytest.mark.parametrize("array", [list, np.array, torch.tensor])
+def test_numbers_of_any_library_are_a_draft(array):
+    chain, tree = Draft.chain(array([4, 5])), Draft(array([4, 5, 6]), array([-1, -1, 1]))
+    assert (chain, tree) == (Draft((4, 5), (-1, 0)), Draft((4, 5, 6), (-1, -1, 1)))
+    assert {type(number) for draft in (chain, tree) for number in (*draft.tokens, *draft.parents)} == {int}
+
+
 def test_a_tree_s_paths():
     assert (TREE.depth, TREE.depths) == (3, (0, 0, 1, 1, 2))
     assert [TREE.children(node) for node in (-1, 0, 1, 3)] == [[0, 1], [2, 3], [], [4]]
@@ -41,6 +49,8 @@ def test_a_tree_s_paths():
         (((1,), (-2,)), "parent must stand before its child"),
         (((1,), (-1,), None, True), "needs the probabilities q"),
         (((1,), (-1,), torch.ones(2, 3)), "q has 2 rows for 1 tokens"),
+        (((2.5,), (-1,)), "tokens must be whole numbers, got"),
+        (((1,), (None,)), "parents must be whole numbers, got"),
     ],
 )
 def test_malformed_drafts_are_refused(arguments, message):

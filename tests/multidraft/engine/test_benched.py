@@ -58,7 +58,6 @@ def test_the_text_goes_on_without_it(pool, policy):
     ("draft", "said"),
     [
         (Draft.chain([99]), "proposed the token 99, which the target does not have"),
-        (Draft.chain([2.5]), "it proposed the tokens (2.5,); they must be whole numbers (after"),
         (Draft.chain([3], ROW.numpy(), sampled=True), "its q is a ndarray; it must be a torch tensor (after"),
         (Draft.chain([3] * 9), "proposed 9 tokens, asked for at most 4"),
         (Draft((3,) * 2000, (-1,) * 2000), "a tree of 2,000 tokens"),
@@ -84,8 +83,13 @@ def test_a_drafter_of_ones_own_is_told_what_it_lacks(pool):
         def draft(self, context, length):
             return Draft.chain([3], ROW.numpy(), sampled=True)
 
+    class Fractions(PointMassDrafter):
+        def draft(self, context, length):
+            return Draft.chain([2.5])
+
     for kind, said in (
         (Bad, "its q is a ndarray; it must be a torch tensor"),
+        (Fractions, "its tokens must be whole numbers, got (2.5,) (after"),
         (PointMassDrafter, "NotImplementedError: PointMassDrafter needs a method draft(self, context, length)"),
     ):
         mixed = Pool(pool.target, [Supervised(kind(), "bad", Path(__file__), 30.0)], pool.tokenizer, pool.card)
