@@ -234,8 +234,9 @@ class Decoding(Iterator[Round]):
         if length and logits is not None:
             drafting.observe(arm, draft, logits)
         together = arm == ALL_DRAFTERS
-        arm = drafting.union.author(verdict.path) if together else arm
-        return Verified(arm, together, length, draft, verdict, logits, *self._cut(draft, verdict))
+        tokens, own = self._cut(draft, verdict)
+        arm = drafting.union.author(verdict.path[: len(tokens)]) if together else arm
+        return Verified(arm, together, length, draft, verdict, logits, tokens, own)
 
     def _verify(self, draft: Draft) -> tuple[Draft, Verdict, torch.Tensor | None]:
         """What the target makes of a draft: as much of it as was scored, the verdict and the logits, ``None`` where

@@ -5,10 +5,11 @@ import pytest
 from drafters.draft import Draft
 from drafters.kinds.lm import make_lm_drafters
 from drafters.models.target import Target
+from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.engine.decoding import generate
 from tests import tiny
-from tests.engine_cases import GREEDY, POLICIES, pool_of, with_drafter
+from tests.engine_cases import GREEDY, POLICIES, Scripted, pool_of, with_drafter
 
 
 def test_max_new_tokens_is_met_exactly(pool):
@@ -47,6 +48,22 @@ def test_a_stop_token_inside_an_accepted_path_leaves_no_own_token(pool):
     assert last.own is None
     assert last.tokens == last.drafted[: last.accepted]
     assert sum(out.drafter_shares.values()) == pytest.approx(1.0)
+
+
+def test_of_a_union_that_a_stop_token_cuts_the_first_who_proposed_it_is_credited(pool):
+    """Not the one whose draft would have been accepted beyond the end."""
+    prompt = tiny.prompts(1, seed=7)[0]
+    whole = tiny.greedy(pool.target.model, prompt, 40)
+    at = whole.index(whole[2])
+
+    def proposing(most):
+        return lambda context, length: Draft.chain(whole[len(context) - len(prompt) :][: min(most, length)])
+
+    drafters = [Scripted(f"of-{most}", proposing(most)) for most in (1, at + 1, at + 3)]
+    together = Pool(pool.target, drafters, pool.tokenizer, pool.card)
+    together.stop_ids = frozenset({whole[at]})
+    (last,) = generate(together, prompt, "draft-all", SamplingParams(40, draft_length=6)).rounds
+    assert (last.drafter, last.accepted, last.own) == (f"of-{at + 1}", at + 1, None)
 
 
 @pytest.mark.parametrize("policy", ["autoregressive", "fixed:near", "fixed:alone", "normal-hedge", "fixed:lookup"])
