@@ -120,7 +120,7 @@ def replay(
     Raises:
         PolicyError: an unknown policy, one that learns from block divergence or soft acceptance, or misbehaves.
         ValueError: a table that is no ``(drafters, positions)`` array of counts, or of other drafters than are named;
-            or a draft length below 0.
+            a draft length below 0; or a text longer than ``max_new_tokens``.
     """
     text = _Text(table, costs)
     count, end = text.accepted.shape
@@ -131,6 +131,8 @@ def replay(
     if len(names) != count:
         raise ValueError(f"the table has {count} drafters, but {len(names)} are named")
     player = make_policy(policy, names, seed) if isinstance(policy, str) else policy
+    if player.arm_count not in (0, count):
+        raise PolicyError(f"the policy was made for {player.arm_count} drafters, but the table has {count}")
     if player.needs_route and route is None:
         raise PolicyError(
             f"policy {player.name!r} needs a router: give that of a pool that has one (route=pool.route, prompt=...)"
@@ -142,6 +144,8 @@ def replay(
         raise PolicyError(unknown.format(player.name, "soft acceptance", "gamma=hard"))
     needed = [fixed_rounds(row, longest) for row in text.accepted]
     limit = end if max_new_tokens is None else max_new_tokens
+    if limit < end:
+        raise ValueError(f"the text has {end:,} tokens, more than max_new_tokens ({limit:,})")
     spec = policy if isinstance(policy, str) else policy.name
     try:
         known = Context(prompt, longest, costs, route, hindsight=needed, prompt_tokens=prompt_tokens, prior=prior)
@@ -174,8 +178,10 @@ class _Text:
         if isinstance(table, Acceptances):
             self.sizes, table = (table.drafted.tolist(), table.nodes.tolist()), table.accepted
         self.accepted = counts = np.asarray(table)
-        if counts.ndim != 2 or not len(counts) or (counts.size and counts.min() < 0):
-            raise ValueError(f"table must be an array of counts (drafters, positions), got the shape {counts.shape}")
+        numbers = not counts.size or (np.issubdtype(counts.dtype, np.integer) and counts.min() >= 0)
+        if counts.ndim != 2 or not len(counts) or not numbers:
+            got = f"got {counts.dtype} of the shape {counts.shape}"
+            raise ValueError(f"table must be an array of counts (drafters, positions), {got}")
 
     def size(self, arm: int, position: int, length: int, accepted: int) -> tuple[float, float]:
         """Tokens in depth and nodes of a draft of up to ``length`` tokens.

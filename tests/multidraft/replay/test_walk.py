@@ -144,6 +144,22 @@ def test_as_many_drafters_are_named_as_the_table_has():
         replay(np.ones((2, 5), dtype=int), "ucb:reward=be", drafters=["near"])
 
 
+def test_so_many_the_policy_was_made_for():
+    with pytest.raises(PolicyError, match="made for 3 drafters, but the table has 2"):
+        replay(np.ones((2, 5), dtype=int), make_policy("random", 3))
+
+
+def test_a_text_is_no_longer_than_it_could_be():
+    with pytest.raises(ValueError, match=r"5 tokens, more than max_new_tokens \(4\)"):
+        replay(np.ones((2, 5), dtype=int), "round-robin", max_new_tokens=4)
+
+
+@pytest.mark.parametrize("table", [np.ones(5, dtype=int), np.ones((2, 5)), -np.ones((2, 5), dtype=int), []])
+def test_a_table_holds_counts(table):
+    with pytest.raises(ValueError, match="an array of counts"):
+        replay(table, "round-robin")
+
+
 def test_a_draft_is_not_shorter_than_nothing():
     with pytest.raises(ValueError, match="draft_length must be at least 0, got -1"):
         replay(np.ones((2, 5), dtype=int), "ucb:reward=be", draft_length=-1)
