@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,7 +68,8 @@ def read_prompt(pool: Pool, prompt: str | Sequence[int], turns: Sequence[Turn]) 
         return prompt, pool.encode(prompt, turns)
     if turns:
         raise PromptError("earlier turns need a prompt that is a text, not token ids")
-    if not isinstance(prompt, Sequence) or isinstance(prompt, bytes) or not all(type(token) is int for token in prompt):
+    whole = isinstance(prompt, Sequence) and all(isinstance(t, Integral) and not isinstance(t, bool) for t in prompt)
+    if not whole or isinstance(prompt, bytes):
         several = isinstance(prompt, list | tuple) and all(isinstance(one, Sequence) for one in prompt)
         hint = "; generate_batch decodes several prompts" if several else ""
         raise PromptError(f"the prompt must be a text or a list of token ids, got {type(prompt).__name__}{hint}")
