@@ -11,6 +11,7 @@ from drafters.costs import Costs
 from multidraft.bench.simulate import read_table, simulate
 from multidraft.bench.table import count, markdown
 from multidraft.commands.options import add_replay_policies, finite, replay_policies, sampling_params, warn
+from multidraft.policies.specs import read_spec
 
 
 def add(sub: argparse.ArgumentParser) -> None:
@@ -38,6 +39,8 @@ def run(options: argparse.Namespace) -> int:
         raise md.UserError("--seeds must be at least 1, --target-ms and --drafter-ms positive")
     sampling_params(options, options.draft_length)
     specs = replay_policies(options)
+    if routed := next((spec for spec in specs if read_spec(spec)[0].needs_route), None):
+        raise md.UserError(f"{routed!r} needs a router, which has no prompts to read in a simulation; leave it out")
     table = read_table(options.table)
     if options.mixed and (len(table.columns) < 2 or int(low) < 2):
         raise md.UserError("--mixed needs at least two tasks, and responses of at least two tokens")

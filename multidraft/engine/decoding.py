@@ -25,7 +25,7 @@ from multidraft.engine.laps import Laps
 from multidraft.engine.output import Output, StopTexts, TokenLogprob, logprobs_of
 from multidraft.engine.verify import Verdict, verify
 from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Feedback, Policy, canonical_spec
-from multidraft.policies.faults import chosen_arm, chosen_length, raised_by
+from multidraft.policies.faults import chosen_arm, chosen_length, chosen_readers, raised_by
 from storage.records import Generation, Round, Status, Turn
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Decoding(Iterator[Round]):
                 self._experience = Experience(self.pool.drafters, previous, by_token=policy.uses_gamma)
                 policy.begin(context_of(self.pool, policy, generation, self.params))
                 target.prefill(self.context)
-                generation.readers = tuple(policy.candidates())
+                generation.readers = chosen_readers(generation.policy, policy.candidates(), self._arms[-1] + 1)
                 self.pool.prepare(self.context, generation.readers, self._drafting.benched)
                 generation.versions = self.pool.versions()
                 self.pool.costs.begin(len(self.context), generation.readers, by_time=policy.uses_costs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from operator import index
 from pathlib import Path
 from traceback import walk_tb
@@ -28,6 +29,15 @@ def chosen_length(spec: str, choice: Any, most: int) -> int:
     if length is None or length < 0:
         raise PolicyError(f"policy {spec!r} chose the draft length {choice!r:.60}; it must be a number from 0 on")
     return min(length, most)
+
+
+def chosen_readers(spec: str, choice: Any, count: int) -> tuple[int, ...]:
+    """The drafters that the policy ``spec`` wants to read the prompt; raises :class:`PolicyError` unless they are some
+    of ``count``."""
+    readers = tuple(map(_whole, choice)) if isinstance(choice, Iterable) else (None,)
+    if any(arm not in range(count) for arm in readers):
+        raise PolicyError(f"policy {spec!r} gave {choice!r:.60} as candidates; they must be among 0 to {count - 1}")
+    return readers  # type: ignore[return-value]
 
 
 def raised_by(policy: object | None, spec: str, error: BaseException) -> PolicyError | None:

@@ -17,7 +17,7 @@ from drafters.costs import Costs, Unread
 from drafters.errors import PolicyError
 from drafters.traffic import Prior
 from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Context, Feedback, Policy, make_policy
-from multidraft.policies.faults import chosen_arm, chosen_length, raised_by
+from multidraft.policies.faults import chosen_arm, chosen_length, chosen_readers, raised_by
 from multidraft.policies.static import Autoregressive, Fixed
 from multidraft.replay.regret import fewest, fixed_rounds, fixed_walk
 
@@ -150,11 +150,12 @@ def replay(
     try:
         known = Context(prompt, longest, costs, route, hindsight=needed, prompt_tokens=prompt_tokens, prior=prior)
         player.begin(known)
-        reading = None
+        readers, reading = chosen_readers(spec, player.candidates(), count), None
         if costs:
             start, text.overhead = costs.choosing(player.name)
-            reading = start + costs.reading(player.candidates(), prompt_tokens)
-        rounds = list(_walk(text, player, spec, longest, limit))
+            reading = start + costs.reading(readers, prompt_tokens)
+        unread = Unread(count, prompt_tokens, readers)
+        rounds = list(_walk(text, player, spec, longest, limit, unread))
     except (Exception, SystemExit) as error:
         if fault := raised_by(player, spec, error):
             raise fault from error
@@ -201,13 +202,14 @@ class _Text:
         return drafting + self.overhead + self.costs.verification(nodes)
 
 
-def _walk(text: _Text, player: Policy, spec: str, longest: int, limit: int) -> Iterator[tuple[int, int, int, float]]:
+def _walk(
+    text: _Text, player: Policy, spec: str, longest: int, limit: int, unread: Unread
+) -> Iterator[tuple[int, int, int, float]]:
     """Arm, draft length, emitted tokens and seconds of each round."""
     count, end = text.accepted.shape
     every = range(ALL_DRAFTERS, count)
     hits = hits_by_depth(text.accepted, longest) if player.uses_gamma else None
     accepted_of = text.accepted.tolist()
-    unread = Unread(count, player.context.prompt_tokens, player.candidates())
     position = evaluated = 0
     while position < end:
         room = limit - position

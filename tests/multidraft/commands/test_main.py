@@ -190,7 +190,7 @@ def test_numbers_that_are_none_are_refused_at_once(capsys, arguments):
         ("drafter,Math\nmath,2\n", ["--seeds", "0"], "--seeds"),
         ("drafter,Math\nmath,2\n", ["--policies", "nonsense"], "unknown policy"),
         ("drafter,Math\nmath,2\n", ["--policies", ""], "no policy is chosen"),
-        ("drafter,Math\nmath,2\n", ["--policies", "router"], "needs a router"),
+        ("drafter,Math\nmath,2\n", ["--policies", "router"], "'router' needs a router, which has no prompts to read"),
     ],
 )
 def test_simulate_with_bad_input(tmp_path, capsys, content, arguments, said):
@@ -208,7 +208,7 @@ def test_simulate_with_bad_input(tmp_path, capsys, content, arguments, said):
         (["generate", "a" * 500], "context window"),
         (["generate", "abc", "--policy", "nonsense"], "normal-hedge"),
         (["generate", "abc", "--policy", "fixed:nobody"], "near"),
-        (["generate", "abc", "--policy", "router"], "needs a router"),
+        (["generate", "abc", "--policy", "router"], "'router' needs a router, which has no prompts to read"),
         (["bench", "pocket", "--policies", "ucb,fixed:nobody"], "near"),
     ],
 )

@@ -22,7 +22,7 @@ class Stubborn(Policy):
     """Does in its third round what it is told to."""
 
     name, title, explanation, source = "stubborn", "", "", ""
-    choice, length = 1, 3
+    choice, length, readers = 1, 3, range(4)
 
     def select(self):
         self.t += 1
@@ -30,6 +30,9 @@ class Stubborn(Policy):
 
     def outcome(self):
         return self.choice
+
+    def candidates(self):
+        return self.readers
 
     def draft_length(self, limit):
         return self.length if self.t == 3 else 2
@@ -70,6 +73,9 @@ def play(request, pool):
         ),
         ({"length": -1}, "policy 'stubborn' chose the draft length -1; it must be a number from 0 on"),
         ({"length": "long"}, "policy 'stubborn' chose the draft length 'long'; it must be a number from 0 on"),
+        ({"readers": [0, 4]}, "policy 'stubborn' gave [0, 4] as candidates; they must be among 0 to 3"),
+        ({"readers": ["a"]}, "policy 'stubborn' gave ['a'] as candidates; they must be among 0 to 3"),
+        ({"readers": None}, "policy 'stubborn' gave None as candidates; they must be among 0 to 3"),
     ],
 )
 def test_what_is_no_choice(play, attributes, message):
