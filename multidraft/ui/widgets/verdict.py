@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
 from markupsafe import Markup
 
-from drafters.errors import UserError
+from drafters.errors import UserError, without_folders
 from multidraft.bench.action import left_out, untried
+from multidraft.bench.measured import of_rows
+from multidraft.bench.summary import Row
 from multidraft.bench.verdict import verdict
 from multidraft.bench.verdict_tables import tables
 from multidraft.policies.titles import policy_title
@@ -24,7 +26,7 @@ T = TypeVar("T")
 
 UPDATE_SECONDS = 0.3
 
-_VERDICT = ("Working out the verdict …", "No verdict")
+_DOING = "Working out the verdict …"
 
 _template = markup.macros("widgets/verdict.html")
 
@@ -32,21 +34,40 @@ _template = markup.macros("widgets/verdict.html")
 def watched_verdict(work: LabWork, filter: TextFilter) -> Iterator[Markup]:
     """The verdict on the texts of a filter: how far it is, then the verdict, or why there is none. Whoever stops
     watching ends it."""
-    yield from watched(lambda: work.advise(filter), verdict_html, *_VERDICT)
+    yield from watched(lambda: work.advise(filter), verdict_html, _DOING, "No verdict")
 
 
-def watched_batch(verdicts: Verdicts, id: str, may_load: bool) -> Iterator[Markup]:
-    """Likewise on a batch, with a button; it goes on for others who ask."""
+def watched_batch(
+    verdicts: Verdicts, id: str, rows: Sequence[Row], draft_length: int, may_load: bool
+) -> Iterator[Markup]:
+    """Likewise on a batch, with a button; where its texts cannot be replayed, what its runs say by themselves. It goes
+    on for others who ask."""
     shown = partial(verdict_html, run_more=True, may_load=may_load)
-    yield from watched(lambda: verdicts.job(id), shown, *_VERDICT)
+    none, measured = "No advice on drafters and draft length", partial(_measured, rows, draft_length)
+    yield from watched(lambda: verdicts.job(id), shown, _DOING, none, measured)
 
 
-def watched(begin: Callable[[], ReplayJob[T]], shown: Callable[[T], Markup], doing: str, none: str) -> Iterator[Markup]:
-    """How far a job is that begins now, ``doing`` so; then its result as ``shown``, or why there is ``none``."""
+def _measured(rows: Sequence[Row], draft_length: int) -> Markup:
+    """The verdict on measured runs; empty where they tell nothing."""
+    try:
+        return verdict_html(of_rows(rows, draft_length))
+    except UserError:
+        return Markup()
+
+
+def watched(
+    begin: Callable[[], ReplayJob[T]],
+    shown: Callable[[T], Markup],
+    doing: str,
+    none: str,
+    instead: Callable[[], Markup] = Markup,
+) -> Iterator[Markup]:
+    """How far a job is that begins now, ``doing`` so; then its result as ``shown``, or what stands ``instead`` and why
+    there is ``none``."""
     try:
         job = begin()
     except (UserError, StorageError) as error:
-        yield markup.message_html("idle", f"{none}: {error}.")
+        yield instead() + markup.message_html("idle", without_folders(f"{none}: {error}."))
         return
     try:
         ended = job.done
@@ -58,7 +79,7 @@ def watched(begin: Callable[[], ReplayJob[T]], shown: Callable[[T], Markup], doi
     if job.result:
         yield shown(job.result)
     else:
-        yield markup.message_html("idle", f"{none}: {job.error or 'it was stopped'}.")
+        yield instead() + markup.message_html("idle", without_folders(f"{none}: {job.error or 'it was stopped'}."))
 
 
 def verdict_html(advice: Advice, *, run_more: bool = False, may_load: bool = False) -> Markup:

@@ -271,8 +271,7 @@ class Batch:
         if batch.texts_at_once == 1 and not ended:
             first[self.verdict] = view.VERDICT_TO_COME
         while True:
-            done = len(batch.rows)
-            table += view.rows_html(batch, shown, done)
+            table += view.rows_html(batch, shown, done := len(batch.rows))
             shown = done
             now = {**first, self.status: view.status_html(batch), self.rows: table}
             if ended:
@@ -310,7 +309,8 @@ class Batch:
     def _ended(self, batch: BatchJob | RecordedBatch, shown: Updates) -> Iterator[Updates]:
         """``shown``, the results and the verdict."""
         now = {**shown, **self._results(batch)}
-        for verdict in watched_batch(self.verdicts, batch.id, self.may_load) if batch.rows else ("",):
+        told = watched_batch(self.verdicts, batch.id, batch.rows, batch.params.draft_length, self.may_load)
+        for verdict in told if batch.rows else ("",):
             yield {**now, self.verdict: shared_html(f"batch/{batch.id}") + verdict}
             now = {}
 

@@ -202,6 +202,16 @@ def test_a_cancelled_batch_says_so_and_does_not_look_done(
     tab.buttons.cancel("unknown")  # nothing happens
 
 
+def test_a_sampled_batch_has_the_verdict_of_its_runs(tab: Batch, tmp_path: Path) -> None:
+    """Its texts cannot be replayed."""
+    path = tmp_path / "mine.txt"
+    path.write_text("abc abd\nbcd\n")
+    id = tab.start(None, str(path), ["ucb", "fixed:near"], 0, 8, 1, 0, 1.0)[tab.buttons.asked]
+    said = after(tab.buttons.watch(id))[tab.verdict]
+    assert "2 prompts are too few to say which policy is faster" in said and said.count("md-verdict") == 1
+    assert "No advice on drafters and draft length: no run can be replayed: runs.db has" in said
+
+
 def test_a_batch_nobody_knows_is_explained(tab: Batch) -> None:
     (shown,) = tab.buttons.watch("0" * 32)
     assert "There is no such batch here, or it is older than this server keeps." in shown[tab.status]

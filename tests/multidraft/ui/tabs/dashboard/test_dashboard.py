@@ -85,11 +85,11 @@ def test_a_verdict_on_the_filtered_runs_and_what_they_taught(workbench: Workbenc
     *_, verdict = dashboard.advised(watched_verdict, *ALL)
     assert "1 prompt is too few to say which policy is faster" in verdict and "Replayed on 1 recorded text" in verdict
     *_, none = dashboard.advised(watched_verdict, *no_run)
-    assert "No verdict: no run can be replayed" in none
+    assert "No verdict: no run can be replayed: runs.db has" in none, "where it lies is the operator's affair"
     *_, taught = dashboard.advised(watched_lessons, *ALL)
     assert "1 recorded text replayed in their order as traffic" in taught and "round from past queries" in taught
     *_, none = dashboard.advised(watched_lessons, *no_run)
-    assert "Nothing to show: no run can be replayed" in none
+    assert "Nothing to show: no run can be replayed: runs.db has" in none
 
 
 def test_what_the_pool_would_begin_a_prompt_with(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
