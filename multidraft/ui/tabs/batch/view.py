@@ -166,7 +166,8 @@ def _end_html(run: BatchJob) -> Markup:
         report = "" if run.cancelled.is_set() else " Please report it."
         return message_html("error", markup.sentence(run.ending) + report)
     how, kind = ("Stopped", "cancelled") if run.cancelled.is_set() else ("Done", "done")
-    parts = [f"{how}: {len(run.rows)} of {run.total} runs", *(f"{n} {what}" for what, n in counts.items() if n)]
+    done = sum(row.status != "cancelled" for row in run.rows)  # as BatchJob.ending counts them
+    parts = [f"{how}: {done} of {run.total} runs", *(f"{n} {what}" for what, n in counts.items() if n)]
     if run.unkept:
         parts.append(f"{run.unkept} not in the history yet (see the Dashboard tab)")
     if run.suite and (problems := run.suite.problems):

@@ -197,7 +197,12 @@ def test_a_cancelled_batch_says_so_and_does_not_look_done(
     assert 'role="status">Batch on pool tiny stopping after the round in progress</span>' in said
     gate.open()
     status = after(tab.buttons.watch(id))[tab.status]
-    assert "Stopped: 1 of 4 runs" in status and "md-cancelled" in status and "md-done" not in status
+    assert (
+        "Stopped: 0 of 4 runs" in status
+        and held.ending == "stopped after 0 of 4 runs"
+        and "md-cancelled" in status
+        and "md-done" not in status
+    )
     assert [row.status for row in held.rows] == ["cancelled"]
     tab.buttons.cancel("unknown")  # nothing happens
 
