@@ -49,6 +49,7 @@ def write(path: Path, rows: Sequence[Row], prompts: Sequence[str], about: Mappin
     the summary. CSV has statuses in the page's words. Tables have the text of each row's prompt beside the number that
     tells it apart."""
     frame = pd.DataFrame(list(rows), columns=summary.COLUMNS).rename(columns={"prompt": "prompt_hash"})
+    frame["run"] = frame["run"].astype("Int64")  # what did not run has none, and the others' are whole numbers
     frame.insert(frame.columns.get_loc("task"), "prompt", list(prompts))
     if path.suffix == ".csv":
         frame["status"] = frame["status"].map(status_title)

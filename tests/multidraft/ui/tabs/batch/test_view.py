@@ -29,7 +29,7 @@ def row(id: str, task: str, policy: str, status: str, tokens: int = 16, seconds:
 
 
 ROWS = [
-    row("1", "math", "ucb", "completed", output="x"),
+    row("1", "math", "ucb", "completed", output="x", run=7),
     row("2", "math", "ucb", "stopped", seconds=0.25, output="y"),
     row("3", "math", "ucb", "cancelled", 1, 0.001),
     Row("4", "math", "ucb", "too long", error="too long by far"),
@@ -85,6 +85,7 @@ def test_downloads_hold_every_row_and_column(tmp_path: Path) -> None:
     columns = ["prompt_hash" if column == "prompt" else column for column in COLUMNS]
     assert len(lines) == len(ROWS) and list(lines[0]) == [columns[0], "prompt", *columns[1:]]
     assert [line["prompt"] for line in lines] == ["'=1+1", *prompts[1:]], "as text, not as a formula"
+    assert [line["run"] for line in lines[:2]] == ["7", ""], "its number, though not all have one"
     assert lines[0]["output"] == "x" and lines[3]["status"] == "too long"
     assert [line["status"] for line in lines[:2]] == ["at max tokens", "completed"], "as the page says"
     batch_files.write(tmp_path / "r.json", ROWS, prompts, {"pool": "tiny", "suite": "mine"})
