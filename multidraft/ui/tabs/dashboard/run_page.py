@@ -42,6 +42,8 @@ def head_html(run: Run) -> Markup:
     certain = len(g.token_ids), run.speedup_uncertainty
     decode, request = (None, None) if g.status == "error" else (run.speedup, run.request_speedup)  # as in the list
     over = f"over autoregressive {BASELINES[run.baseline.kind]}" if run.baseline else "no baseline"
+    beyond = f"rounds beyond {scores.best_drafter or 'the best drafter'}"
+    beyond = "known for greedy runs only" if run.params.temperature else beyond
     beside = f"not of one of up to {g.streams} texts at once" if g.streams > 1 else ""
     tiles = (
         ("Mean accepted tokens", number(g.mean_accepted_tokens, 2), "MAT; autoregressive: 1", markup.MAT),
@@ -49,7 +51,7 @@ def head_html(run: Run) -> Markup:
         ("Speed", number(run.tokens_per_second, 1), beside or "tokens/s", ""),
         ("Decode speed-up", times(decode, *certain), over, ""),
         ("Request speed-up", times(request, *certain), "prefill and routing included", ""),
-        ("Regret", number(scores.regret_rounds, 0), f"rounds beyond {scores.best_drafter or 'the best drafter'}", ""),
+        ("Regret", number(scores.regret_rounds, 0), beyond, ""),
         ("Prefill", number(1000 * g.prefill_seconds, 0), "ms before the first round", ""),
     )
     facts = (

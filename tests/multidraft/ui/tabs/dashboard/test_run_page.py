@@ -58,7 +58,11 @@ def test_figures_of_a_run(record) -> None:
 
 
 def test_a_sampled_run_has_no_regret(record) -> None:
-    assert run_page.run_figures(record())[2] is None
+    run = record(temperature=1.0, best_drafter="math")  # the one with the least expected loss
+    assert run_page.run_figures(run)[2] is None
+    html = run_page.head_html(run)
+    assert "known for greedy runs only" in html and "rounds beyond" not in html
+    assert "rounds beyond math" in run_page.head_html(record(**GREEDY, temperature=0.0))
 
 
 def test_a_run_with_its_table_leads_to_the_lab(record) -> None:
