@@ -117,7 +117,7 @@ def experiment_facts(path: Path, about: Mapping[str, Any], runs: Sequence[Mappin
         ("Libraries", libraries or UNKNOWN),
         ("Settings", f"{settings_of(about)}; {finished}"),
         ("Texts at once", str(about["streams"])),
-        *_starts(about["policies"]),
+        *_starts(sorted(about["policies"])),
         ("Seed", "each prompt has its own" if seed is None else str(seed)),
     ]
     command = _command(about, followed, first, runs)

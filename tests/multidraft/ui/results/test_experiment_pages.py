@@ -29,6 +29,7 @@ def test_a_recorded_example_is_compared_with_the_history_but_not_opened_in_the_a
     browser = opened(Results(own))
     page = browser.get("/result/comparison/a/mine").text
     assert "version (1 → 2)" in page and page.count('<a href="../../run/') == 6, "numbers of runs are the history's"
+    assert "paired on 6 prompts, with 95 % intervals" in page
     found = browser.get("/result/comparison/a/mine.json").json()["prompts"]
     assert [line["prompt"] for line in found] == [f"p{number}" for number in range(6)]
     assert "Open in the app" not in browser.get("/result/batch/a").text
@@ -73,7 +74,7 @@ def test_top_p_and_top_k_are_told_and_compared(tmp_path: Path) -> None:
     sampled = {"temperature": 1.0, "top_p": 0.5, "top_k": 7}
     with Store(tmp_path / "runs.db") as store:
         for race, settings in (("a", sampled), ("b", {**sampled, "top_p": 1.0})):
-            for policy in ("ucb", "hedge"):
+            for policy in ("ucb", "hedge") if race == "a" else ("hedge", "ucb"):
                 store.add(make_run(policy=policy, batch_id=race, source="race", seed=321, **settings))
         for seed in (1, 2):
             store.add(make_run(batch_id="repeated", source="batch", seed=seed))
@@ -83,6 +84,8 @@ def test_top_p_and_top_k_are_told_and_compared(tmp_path: Path) -> None:
     assert "seed 321; policies" in page and browser.get("/result/race/a.json").json()["top_p"] == 0.5
     assert ", seed" not in browser.get("/result/batch/repeated").text
     compared = browser.get("/result/comparison/a/b").text
+    assert "paired on 1 prompt" in compared and "with 95 % intervals" not in compared
+    assert "<dt>Start</dt>" in compared and "Start, A" not in compared, "whichever policy came first"
     assert "They differ in top-p (0.5 → 1)." in compared and "made alike" not in compared
 
 
