@@ -213,7 +213,7 @@ def drafter_task_figure(frame: pd.DataFrame) -> go.Figure:
     title = "MAT of each drafter alone"
     if frame.empty:
         return message_figure(NO_GREEDY_RUN, title)
-    figure = base_figure(title, "task", "")
+    figure = base_figure(title, "task", "").update_layout(meta={"y": "drafter"})  # in its CSV
     table = frame.pivot(index="drafter", columns="task", values="mean_accepted_tokens")
     counts = frame.pivot(index="drafter", columns="task", values="runs").fillna(0)
     figure.add_heatmap(

@@ -74,7 +74,7 @@ def ranking(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     rows = rows.dropna(subset=["speedup"])
     if rows.empty:
         return look.message_figure(NO_SPEEDUP)
-    figure = _by_policy("decode ●, request ○", rows["policy"]).update_layout(meta={"x": "speed-up"})
+    figure = _by_policy("decode ●, request ○", rows["policy"]).update_layout(meta={"x": "speed-up", "y": "policy"})
     figure.add_vline(x=1, **look.REFERENCE)
     for row in rows.itertuples():
         style = _style(str(row.policy), policies)
@@ -293,7 +293,7 @@ def _by_policy(x: str, policies: Sequence[str], legend: int = 0) -> go.Figure:
     )
     if legend:
         figure.update_layout(legend={"yref": "container", "y": 0.01, "yanchor": "bottom"}, margin={"b": below})
-    return figure.update_layout(showlegend=bool(legend))
+    return figure.update_layout(showlegend=bool(legend), meta={"y": "policy"})  # in its CSV
 
 
 def _reach(low: float, high: float) -> str:

@@ -100,6 +100,7 @@ def test_ranking_has_an_interval_where_there_is_one() -> None:
         }
     )
     figure = charts.ranking(summary, ["ucb"])
+    assert figure.layout.meta == {"x": "speed-up", "y": "policy"}, "heads of columns in the CSV"
     points = {trace.name: trace for trace in figure.data[::2]}
     assert [(trace.x[0], trace.marker.symbol) for trace in figure.data[1::2]] == [
         (1.7, "diamond-open"),
@@ -176,7 +177,9 @@ def test_heat_map_leaves_unknown_pairs_empty() -> None:
     frame = pd.DataFrame(
         {"drafter": ["code", "math"], "task": ["sql", "math"], "runs": [3, 4], "mean_accepted_tokens": [1.5, 2.5]}
     )
-    heat = charts.matrix(frame, []).data[0]
+    figure = charts.matrix(frame, [])
+    heat = figure.data[0]
+    assert figure.layout.meta == {"y": "drafter"}
     assert list(heat.x) == ["math", "sql"] and list(heat.y) == ["code", "math"]
     assert [list(row) for row in heat.z] == [[None, 1.5], [2.5, None]]
 
@@ -205,6 +208,7 @@ def test_phases_are_shares_and_milliseconds_a_token() -> None:
 def test_latency_is_in_milliseconds() -> None:
     frame = pd.DataFrame({"policy": ["ucb"], "runs": [5], "token_p50": 0.004, "token_p90": 0.006, "token_p99": 0.009})
     figure = charts.token(frame, [])
+    assert figure.layout.meta == {"y": "policy"}
     assert {trace.name: trace.x[0] for trace in figure.data if trace.name} == pytest.approx(
         {"median": 4, "p90": 6, "p99": 9}
     )
