@@ -14,7 +14,7 @@ from multidraft._version import version
 from multidraft.bench.runner import Entry
 from multidraft.bench.suites import SuiteItem
 from multidraft.bench.summary import Row, speedups
-from storage.figures import divided, value_of_totals
+from storage.figures import value_of_totals
 from storage.records import PHASES, PLAIN
 
 if TYPE_CHECKING:
@@ -89,47 +89,48 @@ def _summary(runs: Sequence[Entry], *, by_task: bool = False) -> dict[str, Any]:
     generations = [run.run.generation for run in done]
     scores = [run.run.scores for run in done]
     rounds = [r for g in generations for r in g.rounds]
-    tokens = sum(len(g.token_ids) for g in generations)
+    counts = [len(g.token_ids) for g in generations]
+    drafting = [sum(r.draft_seconds for r in g.rounds) for g in generations]
     drafted = sum(len(r.drafted) for r in rounds)
     seconds = {f"{phase}_seconds": sum(getattr(r, f"{phase}_seconds") for r in rounds) for phase in PHASES}
     rows = [Row.of(run.item.id, run.item.task, run.run) for run in done]
     decode, request = speedups(rows)
     prompts = [row.prompt for row in rows]
 
-    def over_prompts(above: Iterable[float | None], below: Iterable[int]) -> float | None:
+    def over_prompts(above: Iterable[float | None], below: Iterable[float]) -> float | None:
         """A ratio of totals in which each distinct prompt counts once; ``None`` in ``above`` is unknown."""
         known = [each for each in zip(above, below, prompts, strict=True) if each[0] is not None]
         return value_of_totals(*zip(*known)) if known else None
 
     chosen = [sum(r.arm is not None for r in g.rounds) if s.best_drafter else 0 for g, s in zip(generations, scores)]
-    played = sum((s.best_arm_ratio or 0.0) * count for s, count in zip(scores, chosen))
+    played = [(s.best_arm_ratio or 0.0) * count for s, count in zip(scores, chosen)]
     lossless = [s.lossless for s in scores if s.lossless is not None]
     gaps = [s.near_tie_gap for s in scores if s.near_tie_gap is not None]
     summary: dict[str, Any] = {
-        "tokens_per_second": divided(tokens, sum(seconds.values())),
+        "tokens_per_second": over_prompts(counts, [sum(r.seconds for r in g.rounds) for g in generations]),
         "speedup": decode and decode.value,
         "speedup_interval": decode and decode.interval and list(decode.interval),
         "request_speedup": request and request.value,
         "request_speedup_interval": request and request.interval and list(request.interval),
-        "mean_accepted_tokens": over_prompts([row.tokens for row in rows], [row.rounds for row in rows]),
+        "mean_accepted_tokens": over_prompts(counts, [row.rounds for row in rows]),
         "acceptance_rate": over_prompts(
             [sum(r.accepted for r in g.rounds) for g in generations],
             [sum(len(r.drafted) for r in g.rounds) for g in generations],
         ),
         "regret_rounds": over_prompts([s.regret_rounds for s in scores], [1] * len(rows)),
         "expected_regret": over_prompts([s.expected_regret for s in scores], [1] * len(rows)),
-        "best_arm_ratio": divided(played, sum(chosen)),
+        "best_arm_ratio": over_prompts(played, chosen),
         "lossless": all(lossless) if lossless else None,
         "near_ties": len(gaps),
         "near_tie_gap": max(gaps, default=None),
         "failed": sum(run.failed for run in runs),
         "error": next((run.error for run in runs if run.failed), None),
         "prompts": len(set(prompts)),
-        "tokens": tokens,
+        "tokens": sum(counts),
         "prefill_seconds": sum(g.prefill_seconds for g in generations),
         "seconds": sum(seconds.values()),
         **seconds,
-        "tokens_per_drafting_second": divided(tokens, seconds["draft_seconds"]) if drafted else None,
+        "tokens_per_drafting_second": over_prompts(counts, drafting) if drafted else None,
         "benched": {name: why for g in generations for name, why in g.benched.items()},
         "benched_runs": dict(Counter(name for g in generations for name in g.benched)),
         "statuses": dict(Counter(run.run.generation.status for run in runs)),

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from storage.aggregates import NO_TASK
-from storage.figures import FEWEST_TO_TELL, FEWEST_TOKENS, Ratio, divided, ratio_columns, ratio_of_totals
+from storage.figures import FEWEST_TO_TELL, FEWEST_TOKENS, Ratio, ratio_columns, ratio_of_totals, value_of_totals
 from storage.records import FINISHED, PLAIN
 from storage.rows import prompt_of
 from storage.run import Run
@@ -135,6 +135,11 @@ def _ratio(rows: Sequence[Row], above: str, below: str, fewest: int = 0) -> Rati
     return _of_enough(ratio_of_totals(numerators, denominators, [row.prompt for row in rows]), fewest)
 
 
+def _value(rows: Sequence[Row], below: str) -> float | None:
+    tokens, others = [row.tokens for row in rows], [getattr(row, below) for row in rows]
+    return value_of_totals(tokens, others, [row.prompt for row in rows])
+
+
 def _of_enough(ratio: Ratio | None, fewest: int) -> Ratio | None:
     """Without its interval where it is of less than ``fewest`` prompts."""
     return replace(ratio, low=None, high=None) if ratio and ratio.prompts < fewest else ratio
@@ -194,13 +199,12 @@ class Figures:
         done = [row for row in rows if row.finished]
         taken = done if on is None else on
         timed = [row for row in taken if row.tokens_per_second is not None]
-        rate = divided(sum(row.tokens for row in timed), sum(row.seconds or 0.0 for row in timed))
-        mat = _ratio(taken, "tokens", "rounds")
+        rate, mat = _value(timed, "seconds"), _value(taken, "rounds")
         known = [row for row in taken if row.regret_rounds is not None]
         regrets = [row.regret_rounds for row in known if row.regret_rounds is not None]
         regret = _of_enough(ratio_of_totals(regrets, [1] * len(known), [row.prompt for row in known]), fewest)
         too_long = sum(row.status == TOO_LONG for row in rows)
-        return cls(len(rows), len(done), too_long, rate, mat.value if mat else None, *speedups(taken, fewest), regret)
+        return cls(len(rows), len(done), too_long, rate, mat, *speedups(taken, fewest), regret)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, the ratios with their intervals in columns of their own; ``speedup_uncertainty`` is that of the

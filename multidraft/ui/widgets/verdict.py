@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from drafters.errors import UserError, without_folders
 from multidraft.bench.action import left_out, untried
-from multidraft.bench.measured import of_rows
+from multidraft.bench.measured_verdict import of_rows
 from multidraft.bench.summary import Row
 from multidraft.bench.verdict import verdict
 from multidraft.bench.verdict_tables import tables

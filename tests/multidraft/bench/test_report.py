@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
+from statistics import mean
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +15,7 @@ from drafters.sampling import SamplingParams
 from multidraft.bench.report import Asked, best_drafters, make_report
 from multidraft.bench.runner import Entry, SuiteRun
 from multidraft.bench.suites import SuiteItem
+from multidraft.bench.summary import Figures, Row
 from multidraft.bench.table import COLUMNS, notes, render_table
 from storage.records import Generation, Round
 from storage.run import Baseline, Conditions, Origin, Run, Scores
@@ -246,20 +248,8 @@ def test_it_is_json(report):
 def test_the_table(report):
     lines = render_table(report).splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    drafting = ["tokens/drafting s"]
-    assert cells[0] == [
-        "policy",
-        "math",
-        "sql",
-        "overall",
-        "whole request",
-        "MAT",
-        *drafting,
-        "tokens/s",
-        "regret",
-        "best arm",
-        "lossless",
-    ]
+    heads = "policy|math|sql|overall|whole request|MAT|tokens/drafting s|tokens/s|regret|best arm|lossless"
+    assert cells[0] == heads.split("|")
     assert set(cells[1]) == {"---"}
     assert cells[2] == ["autoregressive", "1.00x", "1.00x", "1.00x", "1.00x", "1.00", *"–5––", "yes"]
     rest = ["3.00", "50", "10", "2.0", "100%", "NO"]
@@ -293,6 +283,9 @@ def test_a_prompt_that_stands_in_a_suite_twice_counts_once(pool):
     rounds = {run.item.prompt: len(run.run.generation.rounds) for run in runs}
     assert len(set(rounds.values())) == 2
     found = report_of(runs, pool)["policies"]["fixed:near"]
+    times = [mean([r.run.generation.seconds for r in runs if r.item.prompt == prompt]) for prompt in rounds]
+    figures = Figures.of([Row.of(run.item.id, run.item.task, run.run) for run in runs])
+    assert found["tokens_per_second"] == figures.tokens_per_second == pytest.approx(24 / sum(times))
     assert found["mean_accepted_tokens"] == pytest.approx(24 / sum(rounds.values())) and found["prompts"] == 2
 
 
