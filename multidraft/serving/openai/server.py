@@ -147,10 +147,11 @@ class Server:
 
     def _admit(self, count: int, answering: Answering) -> Callable[[], None]:
         """Take up ``count`` more texts; returns what lets go of them."""
-        if count > MOST_TEXTS:
-            raise ApiError(400, f"a request may ask for {MOST_TEXTS} texts at once, this one asks for {count}", "n")
         visitor, limits = CALLER.get().visitor, self.workbench.limits
         own, most = limits.own(limits.queue), limits.queue
+        if count > (largest := min(MOST_TEXTS, own)):  # however long the client waited
+            said = f"a request may ask for {largest} texts at once, this one asks for {count}"
+            raise ApiError(400, said, "n" if answering.asked.n > 1 else "prompt")
         under_way, whose = self._texts.total(), "programs"
         if self._texts[visitor] + count > own < most:
             under_way, whose, most = self._texts[visitor], "you", own

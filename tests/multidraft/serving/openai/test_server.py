@@ -237,6 +237,15 @@ def test_texts_beyond_the_limit_are_refused_for_now(http: httpx.Client, workbenc
     assert http.post("/v1/completions", json={"prompt": "abc", "n": 3, "max_tokens": 2}).status_code == 200
 
 
+@pytest.mark.parametrize(("asked", "field"), [({"prompt": "abc", "n": 3}, "n"), ({"prompt": ["abc"] * 3}, "prompt")])
+def test_more_texts_than_a_visitor_may_ever_have_are_not_to_be_asked_for_again(http, workbench, asked, field) -> None:
+    workbench.limits = Limits(queue=8, share=0.25)
+    refused = http.post("/v1/completions", json=asked)
+    assert refused.status_code == 400 and "Retry-After" not in refused.headers
+    assert refused.json()["error"]["param"] == field
+    assert "may ask for 2 texts at once, this one asks for 3" in refused.json()["error"]["message"]
+
+
 def test_where_the_queue_is_full_clients_are_asked_to_wait(client: openai.OpenAI, workbench, monkeypatch) -> None:
     monkeypatch.setattr(workbench, "submit", lambda asked: Limits().check_place("jobs", 1, ["another"], "this"))
     with pytest.raises(openai.RateLimitError, match="1 jobs are already running on this server") as busy:
