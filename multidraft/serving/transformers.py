@@ -11,9 +11,11 @@ from transformers import (
     LogitsProcessorList,
     PreTrainedModel,
     StoppingCriteriaList,
+    SynthIDTextWatermarkLogitsProcessor,
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
+    UnbatchedClassifierFreeGuidanceLogitsProcessor,
 )
 from transformers.generation.streamers import BaseStreamer
 
@@ -27,6 +29,9 @@ from storage.records import Generation
 
 WARPERS = (TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper)
 """The processors that :class:`~drafters.sampling.SamplingParams` stands for, in their order."""
+
+STATEFUL = (SynthIDTextWatermarkLogitsProcessor, UnbatchedClassifierFreeGuidanceLogitsProcessor)
+"""Processors that expect to be called once for each token of the text; a verification has rows that are rejected."""
 
 NO_LIMIT = 1 << 20
 
@@ -74,6 +79,10 @@ class Speculate:
             UserError: something is asked for that this cannot do.
         """
         _check(input_ids, generation_config, model_kwargs)
+        if stateful := next((type(one).__name__ for one in logits_processor if isinstance(one, STATEFUL)), None):
+            raise UserError(
+                f"Speculate cannot apply {stateful}, which carries a state from token to token: leave it out"
+            )
         pool = self._loaded(model)
         pool.stop_ids = frozenset(_ids(generation_config.eos_token_id))
         processors, warpers = _split(logits_processor) if generation_config.do_sample else (logits_processor, {})

@@ -2,7 +2,13 @@
 
 import pytest
 import torch
-from transformers import GenerationConfig, StoppingCriteria, StoppingCriteriaList, set_seed
+from transformers import (
+    GenerationConfig,
+    StoppingCriteria,
+    StoppingCriteriaList,
+    SynthIDTextWatermarkingConfig,
+    set_seed,
+)
 from transformers.generation.streamers import BaseStreamer
 
 from drafters.errors import PoolError, UserError
@@ -11,6 +17,7 @@ from tests import tiny
 
 PROMPTS = [torch.tensor([ids]) for ids in tiny.prompts(4, seed=5, shortest=3, longest=12)]
 TOKENS = 24
+WATERMARK = SynthIDTextWatermarkingConfig(keys=[654, 400], ngram_len=3)
 
 
 @pytest.fixture
@@ -123,6 +130,8 @@ def test_a_seed_makes_it_repeatable(model, speculate):
         (PROMPTS[0], {"num_return_sequences": 2, "do_sample": True}, "num_return_sequences must be 1, got 2; call"),
         (PROMPTS[0], {"num_beams": 3}, "num_beams must be 1, got 3"),
         (PROMPTS[0], {"return_dict_in_generate": True}, "returns token ids"),
+        (PROMPTS[0], {"guidance_scale": 1.5}, "UnbatchedClassifierFreeGuidanceLogitsProcessor, which carries a state"),
+        (PROMPTS[0], {"watermarking_config": WATERMARK}, "SynthIDTextWatermarkLogitsProcessor, which carries a state"),
         (PROMPTS[0], {"attention_mask": torch.tensor([[0] + [1] * (PROMPTS[0].shape[1] - 1)])}, "without padding"),
     ],
 )
