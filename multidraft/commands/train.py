@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from shlex import quote
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -97,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
             "hint: no drafter has more tokens accepted than before its training. Train longer (--minutes, --epochs), "
             "which resumes from here, or on more prompts, with another --work\n"
         )
-    processes.say(f"{plan.out}: python -m multidraft demo --pool {plan.out}")
+    processes.say(f"{plan.out}: python -m multidraft demo --pool {quote(str(plan.out))}")
     if options.push:
         processes.say(f"pushed to {push(plan.out, options.push, options.private)}")
     return 0

@@ -60,24 +60,25 @@ def test_small_language_models_from_prompts_to_a_pool(made, data, tmp_path, caps
     shown = capsys.readouterr().out
     assert "hint: no drafter has more tokens accepted than before its training. Train longer" in shown
     assert "batch 1 of 4, " in shown and "batch 4 of 4, " in shown
-    shutil.copytree(tmp_path / "before" / "work" / "answers", tmp_path / "out" / "work" / "answers")
-    assert train(made, data, tmp_path / "out", *start_from(made), "--epochs", "8") == 0
+    out = tmp_path / "a pool"
+    shutil.copytree(tmp_path / "before" / "work" / "answers", out / "work" / "answers")
+    assert train(made, data, out, *start_from(made), "--epochs", "8") == 0
     shown = capsys.readouterr().out
     assert "hint:" not in shown
     assert re.search(r"-- general: .*\n +0\.0 min  step +1 ", shown)
-    assert "| letters |" in shown and f"demo --pool {tmp_path / 'out'}" in shown
+    assert "| letters |" in shown and f"demo --pool '{out}'" in shown
 
-    pool = md.load_pool(tmp_path / "out")
+    pool = md.load_pool(out)
     assert [(d.name, d.kind) for d in pool.drafters] == [("general", "lm"), ("letters", "lm"), ("words", "lm")]
     assert pool.router is not None and set(pool.router.drafters) == {"letters", "words"}
     assert pool.router.probabilities("abcdefab")["letters"] == pool.route("abcdefab")[1]
     assert [task for task, _ in pool.examples] == ["letters", "words"]
 
-    before, after = accepted(tmp_path / "before"), accepted(tmp_path / "out")
+    before, after = accepted(tmp_path / "before"), accepted(out)
     for task in ("letters", "words"):
         assert after[task][task] > before[task][task] + 1
 
-    card = (tmp_path / "out" / "README.md").read_text()
+    card = (out / "README.md").read_text()
     assert yaml.safe_load(card.split("---")[1]) == {
         "library_name": "multidraft",
         "tags": ["speculative-decoding", "lm"],
