@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -41,9 +42,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (md.UserError, StorageError) as error:
         print(f"multidraft: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # whoever reads the output has enough, as head(1) has
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.ENOSPC):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left of the output
+        if error.errno == errno.EPIPE:  # whoever reads it has enough, as head(1) has
+            return 1
+        print(f"multidraft: cannot write: {error.strerror}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("multidraft: interrupted", file=sys.stderr)
         return 130

@@ -330,13 +330,15 @@ def test_what_needs_no_model_does_not_wait_for_transformers() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
-def test_who_closes_the_output_early_gets_no_traceback() -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "multidraft", "policies"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+def test_output_that_cannot_be_written_gets_no_traceback() -> None:
+    command = [sys.executable, "-m", "multidraft", "policies"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout and process.stderr
-    process.stdout.close()
+    process.stdout.close()  # as head(1) does
     assert process.stderr.read() == b"" and process.wait(60) == 1
+    with open("/dev/full", "w") as full:
+        told = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=60)
+    assert told.returncode == 2 and told.stderr == b"multidraft: cannot write: No space left on device\n"
 
 
 def test_an_unknown_option_is_told_with_the_usage_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
