@@ -156,8 +156,9 @@ class SlotDecoder(Decoder):
             return into.copy_(self.whole(found.logits))
         pieces = []
         for begin, end, wanted in pieces_of(0, length, rows, most):
-            logits = self.forward(ids[begin:end], start + begin, last=wanted, capture=capture)
-            pieces.append((logits, self.captured))
+            logits = self.forward(ids[begin:end], start + begin, last=wanted, capture=capture, lend=lend)
+            hidden = {layer: joined([states]) for layer, states in self.captured.items()}
+            pieces.append((logits.clone(), hidden))
         self.captured = {layer: joined([hidden[layer] for _, hidden in pieces]) for layer in capture}
         self.likeliest = None
         whole = torch.cat([logits for logits, _ in pieces])[-rows:]

@@ -3,6 +3,7 @@ target's."""
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -40,6 +41,19 @@ def test_logits_are_those_of_the_whole_layer_at_its_tokens_and_of_others_none(ru
     torch.testing.assert_close(found[:, TOKENS], expected[:, TOKENS], rtol=1e-4, atol=5e-5)
     others = [token for token in range(tiny.VOCAB) if token not in TOKENS]
     assert (found[:, others] == -math.inf).all()
+
+
+@pytest.mark.parametrize("runtime", tiny.RUNTIMES)
+def test_a_draft_after_a_text_that_is_read_in_pieces(runtime, monkeypatch):
+    drafts = []
+    for pieces in (False, True):
+        decoder = tiny.RUNTIMES[runtime](confined())
+        if pieces:
+            monkeypatch.setattr(decoder, "most", lambda end: 3, raising=False)
+        drafts.append(decoder.draft(IDS, 0, replace(OPTIONS, with_q=True)))
+        assert set(drafts[-1].tokens) <= set(TOKENS) and len(drafts[-1]) == 2
+    assert drafts[0].tokens == drafts[1].tokens
+    torch.testing.assert_close(drafts[0].q, drafts[1].q, rtol=1e-4, atol=5e-5)
 
 
 @pytest.mark.parametrize("static", [False, True])
