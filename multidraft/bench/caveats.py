@@ -18,7 +18,7 @@ def caveats(advice: Advice) -> list[str]:
     found = (
         advice.warning,
         _looping(ran),
-        _noisy(ran),
+        _noisy(ran, replays=bool(advice.texts)),
         unequal_starts([option.spec for option in ran.options]),
         _cut(ran),
         _repeated(ran),
@@ -38,10 +38,12 @@ def _looping(ran: Advice) -> str:
     )
 
 
-def _noisy(ran: Advice) -> str:
+def _noisy(ran: Advice, replays: bool) -> str:
     """Where a quarter of the runs or more say nothing by themselves."""
     said = busy(*ran.noisy) if ran.prompts >= FEWEST_TO_TELL else ""
-    return said and (
+    if not said or not replays:
+        return said and f"{said} The intervals include that."
+    return (
         f"{said} Measured intervals include that, those of replays do not: repeat the batch on a quiet machine before "
         "you act on what replays say of draft lengths and drafters."
     )

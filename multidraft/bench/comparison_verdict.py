@@ -38,6 +38,8 @@ def sentences(found: Comparison) -> list[str]:
     if found.baseline and not apart:
         few = found.baseline.prompts < FEWEST_TO_TELL
         said.append(f"{quick}, {'on too few prompts to test that' if few else 'which is no significant difference'}.")
+    if not any(pair.judged.interval for pair in found.pairs):
+        return said
     together = "; those of the verdicts hold for all policies together (Bonferroni)" if found.pairs[1:] else ""
     return [*said, f"Intervals: 95 %, paired bootstrap over the prompts that both ran{together}."]
 

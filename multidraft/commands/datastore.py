@@ -30,6 +30,8 @@ def add(sub: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if any(text.exists() and options.out.exists() and text.samefile(options.out) for text in options.texts):
         raise UserError(f"--out names {options.out}, which is one of the texts to be read; name another file")
+    if options.out.exists() and not options.out.is_file():
+        raise UserError(f"--out names {options.out}, which is not a regular file; name another one")
     path = find_card(options.pool)
     tokenizer = tokenizer_of(load_card(path)[0].target, path)
     (_write_token_map if options.action == "tokens" else _write_datastore)(options, tokenizer)

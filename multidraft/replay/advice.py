@@ -260,7 +260,8 @@ def advise(
     texts = [text for text in recorded if usable(text.run)]
     if not texts:
         raise UserError(
-            f"no text here has {FEWEST_TOKENS} tokens or more and a measured baseline; run more or longer prompts"
+            f"no text here has {FEWEST_TOKENS} tokens or more and a measured baseline; run more or longer prompts, one "
+            "text at a time"
         )
     longest = max(text.run.params.draft_length for text in texts)
     plain = yield from replayed(texts, PLAIN, longest)

@@ -214,6 +214,9 @@ def recorded_texts(path: Path, filter: TextFilter = ALL_TEXTS) -> list[Run]:
         if texts.replayable(path, TextFilter(id=filter.id)):
             raise UserError(f"run {filter.id} is not among the runs that the other filters choose")
         raise UserError(f"run {filter.id} cannot be replayed: {_why_not(path, filter.id)}")
+    batches = filter.runs.batch_id
+    if len(batches) == 1 and (why := none_replayable(path, batches[0])):
+        raise UserError(why[0].lower() + why.removesuffix(".")[1:])
     drafted, filtered = "by a policy with drafters", replace(filter, newest=ALL_TEXTS.newest) != ALL_TEXTS
     lacking = f"run, {drafted}, that matches the filters" if filtered else f"run {drafted}"
     raise UserError(f"no run can be replayed: {path} has no finished greedy {lacking}")

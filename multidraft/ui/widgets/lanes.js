@@ -31,6 +31,7 @@ for (const input of speeds) {
   input.addEventListener("change", () => { picked = true; });
 }
 
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const FRAME_MS = 30, UNSEEN_MS = 300; // between two looks at the clock: in sight, and while its tab is hidden
 
 let lanes = []; // one object a lane: its data and its nodes
@@ -107,7 +108,7 @@ function showLane(lane, longest) {
   if (lane.shown === from && lane.drawn) return false;
   if (atEnd) lane.box.scrollTop = lane.box.scrollHeight; // unless the viewer scrolled up to read
   const rate = lane.shown ? lane.tokens / data.rounds[lane.shown - 1].end : null;
-  lane.figures.rate.textContent = rate === null ? "–" : rate.toFixed(rate < 100 ? 1 : 0);
+  lane.figures.rate.textContent = rate === null ? "–" : rate < 100 ? rate.toFixed(1) : whole.format(rate);
   for (const key of ["speedup", "request_speedup"]) {
     lane.figures[key].textContent = done && data[key] || "–";
   }

@@ -185,6 +185,8 @@ def test_no_text_is_overwritten(card, tmp_path, capsys, action):
     text.write_text("abc")
     assert main(["datastore", action, "--pool", str(card), "--out", str(tmp_path / "." / "text.txt"), str(text)]) == 2
     assert "which is one of the texts to be read" in capsys.readouterr().err and text.read_text() == "abc"
+    assert main(["datastore", action, "--pool", str(card), "--out", str(tmp_path), str(text)]) == 2
+    assert "which is not a regular file" in capsys.readouterr().err
 
 
 def test_most_is_of_token_maps(card, tmp_path, capsys):

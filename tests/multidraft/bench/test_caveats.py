@@ -20,6 +20,7 @@ def test_a_busy_machine_is_named_where_a_quarter_of_the_runs_tell_nothing_by_the
     rows = [row(prompt, 0.4 if prompt < noisy else 0.05) for prompt in range(8)]
     found = caveats(of_rows(rows, 6))
     assert [f"The machine was busy: the timings of {noisy} of 8 runs" in text for text in found] == [True] * said
+    assert not any("replays" in text for text in found), "there are none"
     assert not caveats(of_rows(rows[:5], 6)), "so few prompts have no verdict"
     finished = [replace(one, status="completed") for one in rows[:6]]
     assert caveats(of_rows(finished, 6))[-1].startswith("Most answers were cut: 6 of 6 ended at max new tokens.")

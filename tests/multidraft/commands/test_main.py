@@ -208,7 +208,7 @@ def test_simulate_with_bad_input(tmp_path, capsys, content, arguments, said):
         (["generate", "a" * 500], "context window"),
         (["generate", "abc", "--policy", "nonsense"], "normal-hedge"),
         (["generate", "abc", "--policy", "fixed:nobody"], "near"),
-        (["generate", "abc", "--policy", "router"], "'router' needs a router, which has no prompts to read"),
+        (["generate", "abc", "--policy", "router"], "needs a router"),
         (["bench", "pocket", "--policies", "ucb,fixed:nobody"], "near"),
     ],
 )

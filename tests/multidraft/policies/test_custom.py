@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from multidraft.__main__ import main
-from multidraft.policies import POLICIES, own
+from multidraft.policies import POLICIES, custom
 
 FILE = """
 from multidraft.policies import Policy, register
@@ -26,7 +26,7 @@ def test_a_policy_in_a_file_of_ones_own_can_be_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (path := tmp_path / "mine.py").write_text(FILE)
-    monkeypatch.setenv(own.FILES, str(path))
+    monkeypatch.setenv(custom.FILES, str(path))
     try:
         for _ in range(2):  # it is imported once
             assert main(["policies"]) == 0 and "| first | First |" in capsys.readouterr().out
@@ -54,7 +54,7 @@ def test_a_file_that_cannot_be_imported_ends_the_start(
 ) -> None:
     if text is not None:
         (tmp_path / name).write_text(text)
-    monkeypatch.setenv(own.FILES, str(tmp_path / name))
+    monkeypatch.setenv(custom.FILES, str(tmp_path / name))
     for _ in range(2):  # it is not taken for imported
         assert main(["policies"]) == 2 and said in capsys.readouterr().err
     assert "first" not in POLICIES

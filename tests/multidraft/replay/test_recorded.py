@@ -24,6 +24,7 @@ from multidraft.replay.recorded import (
     route_of,
     texts_with_costs,
 )
+from storage.filters import Filter
 from storage.run import Run
 from storage.store import Store
 from storage.texts import TextFilter
@@ -41,7 +42,7 @@ def filled(tmp_path: Path) -> Path:
             {"prompt": "a", "acceptance": TABLE},
             {"prompt": "b", "acceptance": TABLE},
             {"prompt": "c", "acceptance": TABLE, "status": "cancelled"},
-            {"prompt": "d", "temperature": 0.5},
+            {"prompt": "d", "temperature": 0.5, "batch_id": "warm"},
             {"prompt": "e", "policy": "autoregressive"},
             {"prompt": "f"},
         ):
@@ -77,6 +78,8 @@ def test_a_history_without_texts(filled: Path, tmp_path: Path) -> None:
         UserError, match=r"no run can be replayed: .* has no finished greedy run, by a policy with drafters, that"
     ):
         recorded_texts(filled, TextFilter(suite="none"))
+    with pytest.raises(UserError, match=r"^none of its runs can be replayed\. The latest: it was sampled, "):
+        recorded_texts(filled, TextFilter(Filter(batch_id=("warm",))))
     with pytest.raises(UserError, match="there is no database"):
         recorded_texts(tmp_path / "none.db")
 
