@@ -21,7 +21,7 @@ from drafters.pool import load_pool
 from multidraft.__main__ import COMMANDS, main
 from multidraft._version import __version__
 from multidraft.policies import base
-from multidraft.ui.results.conditions import AUTHOR
+from multidraft.ui.result_pages.conditions import AUTHOR
 from multidraft.ui.tabs.dashboard import charts, views
 from multidraft.ui.tabs.pool.tab import Known, pools_html
 from storage.store import Store

@@ -30,16 +30,16 @@ from multidraft.serving.operator import Operator
 from multidraft.ui.middleware import BodyLimit, Delivery
 from multidraft.ui.page import REFUSALS, Page
 from multidraft.ui.pool_line import PoolLine
-from multidraft.ui.results.pages import Results
+from multidraft.ui.result_pages.pages import ResultPages
 from multidraft.ui.server import asked_port, ended_by_sigterm, trust_proxies, wait_for_the_end, why_not_first
 from multidraft.ui.tabs.batch.tab import Batch
 from multidraft.ui.tabs.dashboard.tab import Dashboard
-from multidraft.ui.tabs.experiments.tab import Experiments
 from multidraft.ui.tabs.lab.tab import Lab
 from multidraft.ui.tabs.play.recorded import recorded_runs
 from multidraft.ui.tabs.play.tab import Play
 from multidraft.ui.tabs.pool.tab import PoolTab
 from multidraft.ui.tabs.race.tab import Race
+from multidraft.ui.tabs.results.tab import Results
 from multidraft.ui.widgets import events, markup
 from multidraft.ui.widgets.theme import css, theme
 from storage.store import Store
@@ -78,7 +78,7 @@ _SCRIPTS = (
     "widgets/stepper.js",
     "widgets/charts.js",
     "tabs/dashboard/dashboard.js",
-    "tabs/experiments/experiments.js",
+    "tabs/results/results.js",
     "tabs/play/permalink.js",
     "page.js",
 )
@@ -152,7 +152,7 @@ def serve(
     """Build the page and serve it in the background, with the servers for programs beside it; ``page.local_url`` is its
     address, ``page.close()`` ends it. Of the settings those count that say who may ask, for what, and by which name."""
     verdicts = Verdicts(LabWork(workbench))
-    results = Results(workbench.store.path, verdicts, workbench.fits, lambda: recorded_runs()[-1])
+    results = ResultPages(workbench.store.path, verdicts, workbench.fits, lambda: recorded_runs()[-1])
     routes = [*Server(workbench, settings.api_key).routes(), Metrics(workbench).route(), Route("/health", healthy)]
     routes += results.routes()
     if settings.operator_key:
@@ -208,7 +208,7 @@ def _build(workbench: Workbench, loader: PoolLoader, verdicts: Verdicts, may_imp
         with gr.Tab("Lab", id="lab") as lab:
             Lab(workbench).build(lab, page)
         with gr.Tab("Results", id="results") as tab:
-            Experiments(workbench, loader.allowed).build(page, tab)
+            Results(workbench, loader.allowed).build(page, tab)
         with gr.Tab("Dashboard", id="dashboard") as tab:
             dashboard = Dashboard(verdicts.work, may_import)
             dashboard.build(page, tab)

@@ -17,7 +17,7 @@ from drafters.errors import BusyError
 from multidraft.service.limits import Allowance
 from multidraft.service.queue import CALLER
 from multidraft.serving.openai.errors import refusal
-from multidraft.ui.results.pages import root_of
+from multidraft.ui.result_pages.pages import root_of
 from multidraft.ui.widgets.markup import source
 
 MAX_BODY = 8 * 2**20

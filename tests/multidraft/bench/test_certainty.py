@@ -9,7 +9,7 @@ from multidraft.bench.measured_verdict import of_rows
 from multidraft.bench.summary import Row
 from multidraft.bench.verdict import sentences
 from multidraft.replay.advice import Advice
-from multidraft.ui.results.result import _headline
+from multidraft.ui.result_pages.result import _headline
 from tests.multidraft.bench.test_verdict import NOISE, PLAIN, option
 
 ABOUT = {"draft_length": 6, "suite": None, "source": "batch", "prompt": "p"}

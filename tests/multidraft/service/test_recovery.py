@@ -27,10 +27,10 @@ from multidraft.service.pool_loading import PoolLoader
 from multidraft.service.race import RaceJob
 from multidraft.service.recovery import MOST_STARTS, recover, resume
 from multidraft.service.workbench import RunJob, Workbench
-from multidraft.ui.results.result import experiment_result
+from multidraft.ui.result_pages.result import experiment_result
 from multidraft.ui.tabs.batch.tab import Batch
 from multidraft.ui.tabs.batch.view import VERDICT_TO_COME, unfinished_html
-from multidraft.ui.tabs.experiments.view import list_html
+from multidraft.ui.tabs.results.view import list_html
 from multidraft.ui.widgets.markup import sentence
 from storage import experiments
 from storage.connection import open_writer

@@ -13,7 +13,7 @@ from multidraft.service.lab import LabWork
 from multidraft.service.pool_loading import PoolLoader
 from multidraft.service.workbench import Workbench
 from multidraft.ui.pool_line import PoolLine
-from multidraft.ui.results.pages import Results
+from multidraft.ui.result_pages.pages import ResultPages
 from multidraft.ui.tabs.dashboard.tab import Dashboard
 from storage.store import Store
 
@@ -55,6 +55,6 @@ def after(updates: Iterable[dict[Any, Any]]) -> dict[Any, Any]:
     return shown
 
 
-def opened(results: Results) -> TestClient:
+def opened(results: ResultPages) -> TestClient:
     """A browser of the pages of results."""
     return TestClient(Starlette(routes=results.routes()))

@@ -5,7 +5,7 @@ from typing import Any
 
 from multidraft.replay.recorded import recorded_texts, texts_with_costs
 from multidraft.ui import example
-from multidraft.ui.results.pages import Results
+from multidraft.ui.result_pages.pages import ResultPages
 from multidraft.ui.tabs.dashboard.filters import Chosen
 from storage import experiments, queries, texts
 from storage.connection import outdated
@@ -75,7 +75,7 @@ def test_the_dashboard_shows_it_until_there_is_a_run(tmp_path: Path) -> None:
 
 def test_its_results_have_pages_and_can_be_compared(tmp_path: Path) -> None:
     verdicts: Any = object()
-    browser = opened(Results(tmp_path / "none.db", verdicts))
+    browser = opened(ResultPages(tmp_path / "none.db", verdicts))
     newer, older = (one["id"] for one in experiments.listed(example.path())[:2])
     for place in (f"batch/{newer}", f"comparison/{older}/{newer}", f"run/{example.FIRST + 1}"):
         page, lab = browser.get(f"/result/{place}"), f"?tab=lab&amp;lab_{place.replace('/', '=')}"

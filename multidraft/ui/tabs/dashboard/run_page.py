@@ -16,7 +16,7 @@ from markupsafe import Markup
 from multidraft.policies.titles import policy_title
 from multidraft.replay.regret import regret_by_round
 from multidraft.ui import example
-from multidraft.ui.results.conditions import run_settings
+from multidraft.ui.result_pages.conditions import run_settings
 from multidraft.ui.tabs.dashboard.filters import BASELINES, SOURCES
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.charts import POLICY_HEIGHT, REFERENCE, arms_chart, base_figure, plot, plot_of, weights_chart

@@ -15,8 +15,8 @@ from multidraft._version import version
 from multidraft.bench.action import listed
 from multidraft.replay.experiment import Experiment
 from multidraft.service.lab import Sweep
-from multidraft.ui.results.conditions import bibtex, made_of
-from multidraft.ui.results.pages import root_of
+from multidraft.ui.result_pages.conditions import bibtex, made_of
+from multidraft.ui.result_pages.pages import root_of
 from multidraft.ui.tabs.lab import view
 from multidraft.ui.tabs.lab.texts import Asked, query_of
 from multidraft.ui.widgets import markup

@@ -16,7 +16,7 @@ from multidraft.replay.recorded import none_replayable, recorded_texts
 from multidraft.service.inputs import whole_number
 from multidraft.service.lab import LabWork
 from multidraft.ui import example
-from multidraft.ui.results.result import name_of
+from multidraft.ui.result_pages.result import name_of
 from multidraft.ui.widgets.events import Updates
 from multidraft.ui.widgets.markup import count, message_html, minute, problem_html
 from storage import experiments, texts

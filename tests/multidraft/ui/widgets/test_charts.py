@@ -2,8 +2,8 @@ import json
 
 import plotly.graph_objects as go
 
-from multidraft.ui.results import drawing
-from multidraft.ui.results.drawing import Bar
+from multidraft.ui.result_pages import drawing
+from multidraft.ui.result_pages.drawing import Bar
 from multidraft.ui.widgets import charts
 from multidraft.ui.widgets.charts import plot_of, policy_chart
 from multidraft.ui.widgets.theme import POLICY_COLOURS, drafter_colour

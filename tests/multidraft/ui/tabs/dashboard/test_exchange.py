@@ -5,7 +5,7 @@ from pathlib import Path
 import gradio as gr
 import pytest
 
-from multidraft.ui.results.result import run_result
+from multidraft.ui.result_pages.result import run_result
 from multidraft.ui.tabs.dashboard.exchange import Exchange
 from multidraft.ui.tabs.dashboard.filters import Chosen
 from multidraft.ui.tabs.dashboard.run_page import head_html, texts_html

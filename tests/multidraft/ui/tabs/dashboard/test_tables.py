@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from multidraft.ui.results.result import run_result
+from multidraft.ui.result_pages.result import run_result
 from multidraft.ui.tabs.dashboard import tables as dashboard_tables
 from multidraft.ui.tabs.dashboard.run_page import head_html
 from storage import aggregates, queries

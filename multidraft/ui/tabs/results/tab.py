@@ -14,7 +14,7 @@ from multidraft.policies.titles import policy_titles
 from multidraft.service.batch import BatchJob
 from multidraft.service.workbench import Workbench
 from multidraft.ui import example
-from multidraft.ui.tabs.experiments import view
+from multidraft.ui.tabs.results import view
 from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, QUICK, Updates, clicked
 from multidraft.ui.widgets.markup import caption_html, heading_html, minute, problem_html
 from storage import aggregates, experiments
@@ -51,7 +51,7 @@ WAIT_SECONDS = 5.0
 """For a note to be written."""
 
 
-class Experiments:
+class Results:
     """The tab and what its controls do.
 
     Args:

@@ -15,8 +15,8 @@ from multidraft.bench.summary import Row
 from multidraft.policies.titles import policy_title
 from multidraft.replay.advice import Advice
 from multidraft.service.batch import BatchJob
-from multidraft.ui.results.conditions import settings_of
-from multidraft.ui.results.result import name_of, place_of
+from multidraft.ui.result_pages.conditions import settings_of
+from multidraft.ui.result_pages.result import name_of, place_of
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.markup import count, number
 from storage import experiments
@@ -30,7 +30,7 @@ PAGE = 20
 MOST_LISTED = 4
 """Policies of an experiment whose names stand in the list; of more, their number."""
 
-template = markup.macros("tabs/experiments/view.html")
+template = markup.macros("tabs/results/view.html")
 
 EXAMPLES = markup.message_html(
     "idle", "Recorded examples: benchmarks measured beforehand, which are not part of this server's history."

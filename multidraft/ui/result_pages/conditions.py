@@ -121,7 +121,7 @@ def experiment_facts(path: Path, about: Mapping[str, Any], runs: Sequence[Mappin
         ("Seed", "each prompt has its own" if seed is None else str(seed)),
     ]
     command = _command(about, followed, first, runs)
-    return [*facts, ("Run it again", markup.macros("results/page.html").command(command))] if command else facts
+    return [*facts, ("Run it again", markup.macros("result_pages/page.html").command(command))] if command else facts
 
 
 def _starts(policies: Sequence[str]) -> list[tuple[str, str]]:

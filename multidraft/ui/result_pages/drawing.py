@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from multidraft.ui.results.picture import HEIGHT, WIDTH, Picture, largest, length, wrapped
+from multidraft.ui.result_pages.picture import HEIGHT, WIDTH, Picture, largest, length, wrapped
 from multidraft.ui.widgets.theme import TARGET_COLOUR, drafter_colour, drafter_places, policy_colour
 from storage.records import Round
 

@@ -31,11 +31,11 @@ from multidraft.service.batch import BatchJob
 from multidraft.service.lab import Verdicts
 from multidraft.service.unfamiliar import Fits, assume_fits
 from multidraft.ui import example
-from multidraft.ui.results import compared, result
-from multidraft.ui.results.conditions import bibtex
-from multidraft.ui.results.drawing import BODY
-from multidraft.ui.results.picture import HEIGHT, WIDTH, Picture
-from multidraft.ui.results.result import Result
+from multidraft.ui.result_pages import compared, result
+from multidraft.ui.result_pages.conditions import bibtex
+from multidraft.ui.result_pages.drawing import BODY
+from multidraft.ui.result_pages.picture import HEIGHT, WIDTH, Picture
+from multidraft.ui.result_pages.result import Result
 from multidraft.ui.widgets import markup, theme
 from multidraft.ui.widgets.events import run_number
 from multidraft.ui.widgets.markup import count
@@ -62,14 +62,14 @@ LONGEST_ID = 64
 WAIT_SECONDS = 1.0
 """So long a page waits for a verdict, which for a few prompts is quick."""
 
-_SHEETS = ("widgets/tokens.css", "widgets/tables.css", "widgets/verdict.css", "results/result.css")
+_SHEETS = ("widgets/tokens.css", "widgets/tables.css", "widgets/verdict.css", "result_pages/result.css")
 _FRAMED = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors *"
 """The policy of a frame: it runs and loads nothing, and may stand on any site."""
 
 _SIZE = {"width": WIDTH, "height": HEIGHT}
 
 
-class Results:
+class ResultPages:
     """The results in a history, and in the recorded example; with ``verdicts`` on batches of the history.
 
     ``fits`` tells of which runs the answers make sense, ``front`` has the run that the app's own preview shows.
@@ -131,7 +131,7 @@ class Results:
             return _html(_page(found, root_of(request), self._advised(found), lab))
         except HTTPException as error:
             root = root_of(request)
-            page = markup.page("results/refusal.html", title="No result", why=error.detail, root=root)
+            page = markup.page("result_pages/refusal.html", title="No result", why=error.detail, root=root)
             return _html(page, error.status_code)
 
     def embedded(self, request: Request) -> Response:
@@ -139,7 +139,7 @@ class Results:
         found = self._found(request.path_params["place"])
         address = f"{root_of(request)}/result/{found.place}"
         picture = Markup(found.picture.svg())  # its texts are escaped there
-        shown = markup.page("results/embed.html", title=found.title, picture=picture, address=address)
+        shown = markup.page("result_pages/embed.html", title=found.title, picture=picture, address=address)
         response = _html(shown)
         response.headers["Content-Security-Policy"] = _FRAMED
         return response
@@ -153,7 +153,7 @@ class Results:
             with suppress(StorageError, UserError):
                 if found := self.find(f"{kind}/{query[kind]}"):
                     shown = _preview(found, root)
-        return str(markup.macros("results/page.html").tags(**shown, **_SIZE))
+        return str(markup.macros("result_pages/page.html").tags(**shown, **_SIZE))
 
     def _advised(self, found: Result) -> Advised:
         """The verdict on a batch or benchmark of the history."""
@@ -243,7 +243,7 @@ def advice_on(verdicts: Verdicts, id: str) -> Advised:
 def _page(found: Result, root: str, advice: Advised, lab: str) -> str:
     address = f"{root}/result/{found.place}"
     return markup.page(
-        "results/page.html",
+        "result_pages/page.html",
         title=found.title,
         found=found,
         picture=Markup(found.picture.svg(top=BODY)),  # its texts are escaped there

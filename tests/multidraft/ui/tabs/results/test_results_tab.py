@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from multidraft.ui.results.result import experiment_result
-from multidraft.ui.tabs.experiments.tab import Experiments
-from multidraft.ui.tabs.experiments.view import list_html
+from multidraft.ui.result_pages.result import experiment_result
+from multidraft.ui.tabs.results.tab import Results
+from multidraft.ui.tabs.results.view import list_html
 from storage import experiments
 from storage.store import Store
 from tests.multidraft.ui.building import built
@@ -17,8 +17,8 @@ from tests.runs import make_round, make_run
 ROUNDS = [make_round(index) for index in range(3)]
 
 
-def build(store: Store, may_note: bool = True) -> Experiments:
-    return built(Experiments(SimpleNamespace(store=store, jobs=SimpleNamespace(listed=[])), may_note))
+def build(store: Store, may_note: bool = True) -> Results:
+    return built(Results(SimpleNamespace(store=store, jobs=SimpleNamespace(listed=[])), may_note))
 
 
 @pytest.fixture

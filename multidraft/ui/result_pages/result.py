@@ -19,8 +19,8 @@ from multidraft.bench.verdict_tables import times
 from multidraft.policies.titles import policy_title, policy_titles
 from multidraft.service import unfamiliar
 from multidraft.service.unfamiliar import Fits, assume_fits
-from multidraft.ui.results import drawing
-from multidraft.ui.results.conditions import (
+from multidraft.ui.result_pages import drawing
+from multidraft.ui.result_pages.conditions import (
     again_in_play,
     experiment_facts,
     facts_of,
@@ -29,8 +29,8 @@ from multidraft.ui.results.conditions import (
     run_settings,
     settings_of,
 )
-from multidraft.ui.results.drawing import Bar
-from multidraft.ui.results.picture import Picture
+from multidraft.ui.result_pages.drawing import Bar
+from multidraft.ui.result_pages.picture import Picture
 from multidraft.ui.widgets import lanes, markup, tokens
 from multidraft.ui.widgets.markup import count, number, percent
 from storage import experiments, queries
@@ -194,7 +194,7 @@ def outputs_html(runs: Sequence[Run]) -> Markup:
     texts = [(policy_title(g.policy), tokens.rounds_html(g.rounds, g.drafters)) for g in shown]
     alike = all(g.token_ids == first.token_ids for g in shown)
     legend = tokens.legend_html(first.drafters, shares)
-    return markup.macros("results/page.html").texts(first.prompt, texts, legend, alike)
+    return markup.macros("result_pages/page.html").texts(first.prompt, texts, legend, alike)
 
 
 def sameness(runs: Sequence[Run]) -> str:

@@ -15,10 +15,10 @@ from multidraft.bench.comparison import Comparison, Paired
 from multidraft.bench.summary import Row
 from multidraft.policies.titles import policy_title
 from multidraft.ui import example
-from multidraft.ui.results import drawing
-from multidraft.ui.results.conditions import experiment_facts, foot_of, settings_of
-from multidraft.ui.results.drawing import Bar
-from multidraft.ui.results.result import Result, name_of, place_of, short
+from multidraft.ui.result_pages import drawing
+from multidraft.ui.result_pages.conditions import experiment_facts, foot_of, settings_of
+from multidraft.ui.result_pages.drawing import Bar
+from multidraft.ui.result_pages.result import Result, name_of, place_of, short
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.markup import number
 from storage import experiments, queries
@@ -31,7 +31,7 @@ SHOWN_IN_TABLE = 36
 MOST_LINES = 500
 """Of single prompts and policies."""
 
-_page = markup.macros("results/page.html")
+_page = markup.macros("result_pages/page.html")
 
 
 @cached
