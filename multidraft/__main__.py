@@ -7,6 +7,7 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 
 import multidraft as md
@@ -45,10 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno not in (errno.EPIPE, errno.ENOSPC):
             raise
+        with suppress(OSError):
+            sys.stdout.flush()
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left of the output
         if error.errno == errno.EPIPE:  # whoever reads it has enough, as head(1) has
             return 1
-        print(f"multidraft: cannot write: {error.strerror}", file=sys.stderr)
+        print(f"multidraft: cannot write {error.filename or 'all output'}: {error.strerror}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("multidraft: interrupted", file=sys.stderr)

@@ -65,6 +65,7 @@ class Ratio:
     Attributes:
         uncertainty: of too few prompts for an interval, by what share their timings alone may put it off
             (``Run.speedup_uncertainty``, the largest of the runs); ``None`` is unknown.
+        comparisons: as one of how many its interval is; see :meth:`among`.
     """
 
     value: float
@@ -72,6 +73,7 @@ class Ratio:
     high: float | None
     prompts: int
     uncertainty: float | None = None
+    comparisons: int = 1
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -98,17 +100,15 @@ class Ratio:
             return self
         usual, wide = stdtrit(self.prompts - 1, 1 - (1 - CONFIDENCE) / 2 / np.array([1, comparisons]))
         low, high = (self.value * float(end / self.value) ** float(wide / usual) for end in self.interval)
-        return replace(self, low=low, high=high)
+        return replace(self, low=low, high=high, comparisons=comparisons)
 
     @property
     def prompts_to_settle(self) -> float | None:
         """How many prompts in all it takes to tell it from 1, if it is what it is now: so many that a difference of
-        this size is found at the 95 % level in ``POWER`` of the cases.
+        this size is found at its level in ``POWER`` of the cases (Chow, Shao & Wang 2008, section 3.1).
 
         The interval's end towards 1 tells how far prompts differ, and comes nearer with the square root of their
         number. ``inf`` where there is no difference, ``None`` where there is no interval.
-
-        Source: Chow, Shao & Wang 2008, section 3.1 (sample size of a paired comparison).
         """
         low, high = self.interval or (0.0, 0.0)
         if not low > 0:
@@ -116,8 +116,9 @@ class Ratio:
         if self.value == 1:
             return float("inf")
         end = low if self.value > 1 else high
-        usual, small = ndtri((1 + CONFIDENCE) / 2), stdtrit(self.prompts - 1, (1 + CONFIDENCE) / 2)
-        reach = np.log(self.value / end) / np.log(self.value) * (usual + ndtri(POWER)) / small
+        level = 1 - (1 - CONFIDENCE) / 2 / self.comparisons
+        reach = np.log(self.value / end) / np.log(self.value)
+        reach *= (ndtri(level) + ndtri(POWER)) / stdtrit(self.prompts - 1, level)
         return float(max(np.ceil(self.prompts * reach**2), FEWEST_TO_TELL))
 
     @property
@@ -233,11 +234,8 @@ def value_of_totals(
 
 
 def ratio_of_ratios(first: Totals, second: Totals) -> Ratio | None:
-    """The second ratio of totals ÷ the first, as a ratio of speed-ups, with its interval likewise.
-
-    Args:
-        first, second: numerators and denominators, all of the same prompts in the same order.
-    """
+    """The second ratio of totals ÷ the first, both of the same prompts in the same order, as a ratio of speed-ups, with
+    its interval likewise."""
     return _resampled(_by_prompt((*second, *reversed(first))))
 
 

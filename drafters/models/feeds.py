@@ -157,8 +157,8 @@ class SlotDecoder(Decoder):
         pieces = []
         for begin, end, wanted in pieces_of(0, length, rows, most):
             logits = self.forward(ids[begin:end], start + begin, last=wanted, capture=capture, lend=lend)
-            hidden = {layer: joined([states]) for layer, states in self.captured.items()}
-            pieces.append((logits.clone(), hidden))
+            lent = {layer: joined([states]) for layer, states in self.captured.items()} if lend else {}
+            pieces.append((logits.clone(), lent) if lend else (logits, self.captured))
         self.captured = {layer: joined([hidden[layer] for _, hidden in pieces]) for layer in capture}
         self.likeliest = None
         whole = torch.cat([logits for logits, _ in pieces])[-rows:]

@@ -127,6 +127,7 @@ def _summary(runs: Sequence[Entry], *, by_task: bool = False) -> dict[str, Any]:
         "error": next((run.error for run in runs if run.failed), None),
         "prompts": len(set(prompts)),
         "tokens": sum(counts),
+        "tokens_per_prompt": over_prompts(counts, [1] * len(rows)),
         "prefill_seconds": sum(g.prefill_seconds for g in generations),
         "seconds": sum(seconds.values()),
         **seconds,
@@ -165,8 +166,9 @@ def best_drafters(report: dict[str, Any]) -> dict[str, Any] | None:
     for task, base in measured.items():
         spec = max(alone, key=lambda spec: float(alone[spec][task]["tokens_per_second"]))
         best[task] = spec.removeprefix("fixed:")
-        tokens += base["tokens"]
-        seconds += base["tokens"] / alone[spec][task]["tokens_per_second"]
+        own = base["prompts"] * base["tokens_per_prompt"]  # of each distinct prompt once, as in the rates
+        tokens += own
+        seconds += own / alone[spec][task]["tokens_per_second"]
     rate = tokens / seconds
     measured_alone = [spec.removeprefix("fixed:") for spec in alone]
     speedup = rate / plain["tokens_per_second"]

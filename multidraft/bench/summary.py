@@ -198,7 +198,7 @@ class Figures:
         Intervals are those of ``fewest`` prompts or more."""
         done = [row for row in rows if row.finished]
         taken = done if on is None else on
-        timed = [row for row in taken if row.tokens_per_second is not None]
+        timed = [row for row in taken if row.seconds is not None]
         rate, mat = _value(timed, "seconds"), _value(taken, "rounds")
         known = [row for row in taken if row.regret_rounds is not None]
         regrets = [row.regret_rounds for row in known if row.regret_rounds is not None]

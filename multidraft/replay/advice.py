@@ -137,7 +137,7 @@ class Advice:
         """Whether speculation is faster than plain decoding; ``"open"`` where these prompts do not tell."""
         if self.over_plain(self.best).side > 0:
             return "yes"
-        return "no" if self.best.times_as_fast(self.plain).side < 0 else "open"  # then so are all others
+        return "no" if self.best.times_as_fast(self.plain).side < 0 else "open"
 
     def over_plain(self, option: Option) -> Ratio:
         """How many times as fast as plain decoding a policy is, with the interval by which it is called faster: that

@@ -215,8 +215,8 @@ def recorded_texts(path: Path, filter: TextFilter = ALL_TEXTS) -> list[Run]:
             raise UserError(f"run {filter.id} is not among the runs that the other filters choose")
         raise UserError(f"run {filter.id} cannot be replayed: {_why_not(path, filter.id)}")
     batches = filter.runs.batch_id
-    if len(batches) == 1 and (why := none_replayable(path, batches[0])):
-        raise UserError(why[0].lower() + why.removesuffix(".")[1:])
+    if len(batches) == 1 and (why := _why_none(path, batches[0])):
+        raise UserError(f"no run of batch {batches[0]} can be replayed; of the latest: {why}")
     drafted, filtered = "by a policy with drafters", replace(filter, newest=ALL_TEXTS.newest) != ALL_TEXTS
     lacking = f"run, {drafted}, that matches the filters" if filtered else f"run {drafted}"
     raise UserError(f"no run can be replayed: {path} has no finished greedy {lacking}")
@@ -224,13 +224,18 @@ def recorded_texts(path: Path, filter: TextFilter = ALL_TEXTS) -> list[Run]:
 
 def none_replayable(path: Path, batch: str) -> str:
     """Why no run of a batch, race or benchmark can be replayed, as a sentence; empty if some can, or there is none."""
+    why = _why_none(path, batch)
+    return why and f"None of its runs can be replayed. The latest: {why}."
+
+
+def _why_none(path: Path, batch: str) -> str:
     runs = Filter(batch_id=(batch,))
     if texts.size(path, TextFilter(runs, newest=1)).texts:
         return ""
     found = queries.listed(path, runs, limit=500)
     drafted = found[found["policy"] != PLAIN]
     id = next(iter((found if drafted.empty else drafted)["id"]), None)
-    return "" if id is None else f"None of its runs can be replayed. The latest: {_why_not(path, int(id))}."
+    return "" if id is None else _why_not(path, int(id))
 
 
 def _why_not(path: Path, id: int) -> str:

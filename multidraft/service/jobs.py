@@ -13,7 +13,7 @@ from typing import ClassVar, Generic, Literal, TypeVar
 
 from drafters.errors import StoppingError, UserError, error_message
 from multidraft.service.limits import Limits
-from multidraft.service.queue import CALLER, Queue
+from multidraft.service.queue import CALLER, Pace, Queue
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class Job(Generic[T]):
 
     @property
     def wait_seconds(self) -> float | None:
-        """How long until it begins, by how long jobs have had the device of late; ``None`` where that is not known."""
+        """How long until it begins, by how long texts have taken of late; ``None`` where that is not known."""
         return self._jobs.place(self)[1] if self._jobs else None
 
     @property
@@ -189,11 +189,12 @@ class Jobs:
 
     Attributes:
         closed: whether the server is shutting down.
+        pace: told of every text that begins and ends.
     """
 
     def __init__(self, limits: Limits | None = None, meanwhile: Callable[[], float] | None = None) -> None:
         self.limits, self._meanwhile = limits or Limits(), meanwhile
-        self._queue = Queue[Job]()  # its first one is at work
+        self._queue, self.pace = Queue[Job](), Pace()  # its first one is at work
         self._found: dict[str, Job] = {}
         self._changed = threading.Condition()
         self.closed = False
@@ -227,7 +228,8 @@ class Jobs:
     def place(self, job: Job) -> tuple[int, float | None]:
         """:attr:`Job.ahead` and :attr:`Job.wait_seconds`."""
         with self._changed:
-            return self._queue.place(job)
+            place = self._queue.place(job)
+        return (place[0], self.pace.wait(place[1])) if place else (0, 0.0)
 
     def left(self, session: str) -> None:
         """Whoever waited in a session for results has gone: each of its jobs hears of it."""

@@ -1,9 +1,10 @@
-"""The line of jobs for the device: visitors take turns, and so do the jobs of each; and who the visitor is."""
+"""The queue of jobs for the device: visitors take turns, and so do the jobs of each; and who the visitor is."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from heapq import heapreplace
@@ -29,11 +30,10 @@ CALLER: ContextVar[Caller] = ContextVar("caller", default=Caller())  # noqa: B03
 
 
 class Queued(Protocol):
-    """What stands in the line."""
+    """What stands in the queue."""
 
     caller: Caller
     started: bool
-    device_seconds: float
     decodes: ClassVar[bool]
 
 
@@ -41,37 +41,54 @@ J = TypeVar("J", bound=Queued)
 
 
 class Pace:
-    """How long jobs have the device, and so how long those have to wait that have no place on it yet.
+    """How long texts need the device, and so how long those have to wait that have no place on it yet.
 
-    The mean is one of the last ten or so, weighted by how recent they are.
+    Texts with a place take turns, so each has its part of the time: the clock here goes on by a second in as many
+    seconds as there are such texts.
+
+    Args:
+        now: seconds, by a clock that only goes forwards.
     """
 
     MEMORY = 0.9
+    """Weight of a text one later."""
+    LEAST = 0.25
+    """A text is taken to need that part of the mean at least, however long it has had the device."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now, self._at, self._clock = now, now(), 0.0
+        self._begun: list[float] = []
         self._sum = self._weight = 0.0
 
-    def ended(self, seconds: float) -> None:
-        """A job has given its place back, having had the device for so long."""
-        self._sum = self.MEMORY * self._sum + seconds
-        self._weight = self.MEMORY * self._weight + 1.0
+    def begin(self) -> float:
+        """A text has got a place; returns what :meth:`end` has to be given."""
+        self._clock, self._at = self._read(len(self._begun)), self._now()
+        self._begun.append(self._clock)
+        return self._clock
 
-    def wait(self, had: Iterable[float], ahead: int, beside: int = 0) -> float | None:
-        """Seconds until the job begins that ``ahead`` others are before; ``None`` until a first job has ended.
+    def end(self, begun: float, counts: bool) -> None:
+        """It gives its place back; whether it tells how long texts take: one may have waited for the page that shows
+        it, as long as nothing else wanted the device."""
+        self._clock, self._at = self._read(len(self._begun)), self._now()
+        self._begun.remove(begun)
+        if counts:
+            self._sum = self.MEMORY * self._sum + self._clock - begun
+            self._weight = self.MEMORY * self._weight + 1.0
 
-        Args:
-            had: seconds that each job with a place has had the device for. One that is past the mean is taken to need
-                as much again as it is past it.
-            beside: jobs without a place that take turns with them.
-        """
-        if not self._weight:
+    def wait(self, ahead: int) -> float | None:
+        """Seconds until a text begins that ``ahead`` others are before; ``None`` where no text is under way, or none
+        has ended yet. Texts take as long as the last ten or so did; one that has taken longer, as much longer again."""
+        begun = tuple(self._begun)
+        if not self._weight or not begun:
             return None
-        mean = self._sum / self._weight
-        ends = sorted(abs(mean - seconds) for seconds in had)  # in the time of one of them: turns are equal
-        at = 0.0
-        for _ in range(ahead + 1 if ends else 0):
+        mean, clock, at = self._sum / self._weight, self._read(len(begun)), 0.0
+        ends = sorted(max(abs(mean - clock + each), self.LEAST * mean) for each in begun)
+        for _ in range(ahead + 1):
             at = heapreplace(ends, ends[0] + mean)
-        return at * (len(ends) + beside)
+        return at * len(ends)
+
+    def _read(self, texts: int) -> float:
+        return self._clock + (self._now() - self._at) / texts if texts else self._clock
 
 
 class Queue(Generic[J]):
@@ -83,7 +100,6 @@ class Queue(Generic[J]):
     def __init__(self) -> None:
         self._jobs: dict[str, deque[J]] = {}  # by visitor, in the order of the visitors' turns
         self._came: dict[J, None] = {}  # in that in which they came
-        self._pace = Pace()
 
     def __iter__(self) -> Iterator[J]:
         rounds = zip_longest(*self._jobs.values())
@@ -94,7 +110,7 @@ class Queue(Generic[J]):
 
     @property
     def first(self) -> J:
-        """Whose turn it is; of a line that is not empty."""
+        """Whose turn it is; of a queue that is not empty."""
         return next(iter(self._jobs.values()))[0]
 
     def add(self, job: J) -> None:
@@ -108,26 +124,23 @@ class Queue(Generic[J]):
         del self._came[job]
         if not own:
             del self._jobs[job.caller.visitor]
-        if job.started and job.decodes:
-            self._pace.ended(job.device_seconds)
 
-    def place(self, job: J) -> tuple[int, float | None]:
-        """How many others are before one that waits, those at work too, and seconds until it begins, ``None`` as long
-        as no pace is known; ``(0, 0)`` where it has begun, waits for no place on the device, or is not in the line.
+    def place(self, job: J) -> tuple[int, int] | None:
+        """How many others are before one that waits for a place on the device, those at work too, and how many of them
+        wait themselves; ``None`` where it has begun, waits for no place, or is not in the queue.
 
         Places go to the visitor who has the fewest, and else to whoever came first, as ``Lender`` gives them.
         """
-        working = [other for other in self._came if other.started]
-        own, waiting = Counter(other.caller.visitor for other in working), dict[J, tuple[int, int]]()
+        own = Counter(other.caller.visitor for other in self._came if other.started)
+        working, waiting = own.total(), dict[J, tuple[int, int]]()
         for number, other in enumerate(self._came):
             if other.decodes and not other.started:
                 waiting[other] = own[other.caller.visitor], number
                 own[other.caller.visitor] += 1
         if job not in waiting:
-            return 0, 0.0
+            return None
         before = sum(place < waiting[job] for place in waiting.values())
-        had = [other.device_seconds for other in working if other.decodes]
-        return len(working) + before, self._pace.wait(had, before, len(working) - len(had))
+        return working + before, before
 
     def turned(self, job: J) -> None:
         """The first has had its turn and wants more: its visitor's next is that of another job, after everybody

@@ -111,14 +111,18 @@ class Workbench:
         """
         if measurement.generation.status == "running":  # else it was decoded beside others, and observed then
             self.observe(measurement)
+        pace, begun = self.jobs.pace, 0.0
         if self.gpu:  # a worker process has one text at a time
+            begun = pace.begin()
             self.gpu.compute(measurement)
+            pace.end(begun, counts=True)
             self.hardware = measurement.run.conditions.hardware
             measurement.phase = "done"
             return
         own, lent, steps = measurement.pool, None, measurement.steps()
         try:
             lent = yield from self.lender.lend(own, measurement.decoding.longest)
+            begun = pace.begin()
             measurement.use(lent)
             for _ in steps:
                 yield None
@@ -130,6 +134,7 @@ class Workbench:
             measurement.phase = "done"
             if lent:
                 self.lender.take_back(lent, own)
+                pace.end(begun, counts=not self.jobs.idle)
 
     def record(self, *runs: Run, anew: Kept | None = None, **job: Any) -> Kept | None:
         """Write those of some runs that emitted something, all or none, and wait until they are committed: only then

@@ -92,6 +92,10 @@ def test_how_many_prompts_settle_it_goes_by_the_interval() -> None:
     assert Ratio(1.2, None, None, 2).prompts_to_settle is None and Ratio(0.5, 0.0, 2.0, 9).prompts_to_settle is None
     assert Ratio(1.0, 0.5, 2.0, 9).prompts_to_settle == float("inf")
     assert Ratio(2.0, 2.0, 2.0, 3).prompts_to_settle == FEWEST_TO_TELL
+    one, many = (Ratio(1.2, 1.0, 1.44, 1000).among(count).prompts_to_settle for count in (1, 10))
+    assert one and many and many / one == pytest.approx((3.649 / 2.802) ** 2, rel=0.01), (
+        "z of 0.9975 and 0.975, and of 0.8"
+    )
 
 
 def test_the_same_is_drawn_each_time() -> None:

@@ -65,7 +65,8 @@ def comparison_result(path: Path, first: str, second: str) -> Result | None:
     leading = found.pairs[0]
     what = "Request speed-up, B over A" if leading.relative else "Requests by the clock, B over A"
     subtitle = f"{what}, paired on {markup.count(leading.judged.prompts, 'prompt')}"
-    subtitle += ", with 95 % intervals" if any(bar.low is not None for bar in bars) else ""
+    if any(bar.low is not None for bar in bars):
+        subtitle += f", with 95 % intervals{' for all policies together' if bars[1:] else ''}"
     verdict, figures = comparison_verdict.sentences(found), _figures(found, a["id"], b["id"])
     body = _policies(found) + markup.caption_html(comparison_verdict.by_clock(found)) + _prompts(lines, prompts, linked)
     body += _page.sides([(name_of(one), place_of(one), settings_of(one), one) for one in (a, b)])

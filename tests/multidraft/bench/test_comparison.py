@@ -88,8 +88,8 @@ def test_noise_is_not_taken_for_a_difference() -> None:
 
 
 def test_of_many_policies_none_seems_to_differ_by_chance() -> None:
-    """Of 100 comparisons of a machine with itself at most 5 % may have a finding; more than 13 has a probability below
-    0.001. Each policy by itself would have had one in 5 %, one of the ten in 35 %."""
+    """Of 100 comparisons of a machine with itself; more than 13 with a finding has a probability below 0.001 at 5 %.
+    Each policy by itself would have had one in 5 %, one of the ten in 35 %."""
     rng, policies, wrong = np.random.default_rng(7), [f"fixed:{n}" for n in range(10)], 0
     for _ in range(100):
         sides = [

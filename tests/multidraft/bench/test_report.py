@@ -289,6 +289,15 @@ def test_a_prompt_that_stands_in_a_suite_twice_counts_once(pool):
     assert found["mean_accepted_tokens"] == pytest.approx(24 / sum(rounds.values())) and found["prompts"] == 2
 
 
+def test_the_best_drafters_are_weighed_by_distinct_prompts():
+    slow, found = replace(PLAIN, verify_seconds=1.0), []
+    for item, round, copies in zip(ITEMS, (PLAIN, slow), (9, 1), strict=True):
+        for policy in ("autoregressive", "fixed:near", "fixed:far"):
+            own = generation(policy, [round] * 12)
+            found += [entry(item, own, own)] * copies
+    assert best_drafters(report_of(found))["speedup"] == pytest.approx(1.0)
+
+
 def test_sampled_runs_show_their_expected_regret():
     found = runs()
     for run, loss in zip(found, (0.0, 0.25, 0.0, 0.75, 0.0, 0.0), strict=True):

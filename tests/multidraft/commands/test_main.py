@@ -338,7 +338,7 @@ def test_output_that_cannot_be_written_gets_no_traceback() -> None:
     assert process.stderr.read() == b"" and process.wait(60) == 1
     with open("/dev/full", "w") as full:
         told = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=60)
-    assert told.returncode == 2 and told.stderr == b"multidraft: cannot write: No space left on device\n"
+    assert told.returncode == 2 and told.stderr == b"multidraft: cannot write all output: No space left on device\n"
 
 
 def test_an_unknown_option_is_told_with_the_usage_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,7 +78,7 @@ def test_a_history_without_texts(filled: Path, tmp_path: Path) -> None:
         UserError, match=r"no run can be replayed: .* has no finished greedy run, by a policy with drafters, that"
     ):
         recorded_texts(filled, TextFilter(suite="none"))
-    with pytest.raises(UserError, match=r"^none of its runs can be replayed\. The latest: it was sampled, "):
+    with pytest.raises(UserError, match=r"^no run of batch warm can be replayed; of the latest: it was sampled, "):
         recorded_texts(filled, TextFilter(Filter(batch_id=("warm",))))
     with pytest.raises(UserError, match="there is no database"):
         recorded_texts(tmp_path / "none.db")

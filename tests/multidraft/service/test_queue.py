@@ -86,52 +86,59 @@ def test_a_job_ends_when_it_has_had_the_device_for_as_long_as_it_may(jobs: Jobs)
     assert job.error and job.error.startswith("it has had the device for 0 s") and job.result is None
 
 
-def test_the_wait_is_told_from_how_long_jobs_had_the_device_of_late() -> None:
-    pace = Pace()
-    assert pace.wait([1.0], 0) is None, "none has ended"
-    pace.ended(4.0)
-    assert pace.wait([1.0], 0) == 3.0 and pace.wait([1.0], 2) == 3.0 + 4.0 + 4.0
-    assert pace.wait([6.0], 0) == 2.0, "2 s longer than usual: as much again"
-    pace.ended(10.0)
-    mean = (0.9 * 4 + 10) / 1.9
-    assert pace.wait([0.0, 0.0], 0) == pace.wait([0.0, 0.0], 1) == pytest.approx(2 * mean), "two by turns end as one"
-    assert pace.wait([1.0, 3.0], 1) == pytest.approx(2 * (mean - 1)), "the second place that becomes free"
-    assert pace.wait([1.0], 0, beside=2) == pytest.approx(3 * (mean - 1)), "others have two of three turns"
-    assert pace.wait([], 3) == 0.0, "places are free"
+def test_the_wait_is_told_from_how_long_texts_had_the_device_of_late() -> None:
+    now = [100.0]
+    pace = Pace(lambda: now[0])
+    first = pace.begin()
+    now[0] += 4.0
+    assert pace.wait(0) is None, "none has ended"
+    pace.end(first, counts=True)
+    assert pace.wait(0) is None, "none is under way, and how long the first one will wait for others is not known"
+    now[0] += 50.0
+    second = pace.begin()
+    now[0] += 1.0
+    assert pace.wait(0) == 3.0 and pace.wait(2) == 3.0 + 4.0 + 4.0
+    now[0] += 3.0
+    assert pace.wait(0) == 1.0, "a quarter of the mean at least"
+    now[0] += 2.0
+    assert pace.wait(0) == 2.0, "2 s longer than usual: as much again"
+    third = pace.begin()
+    assert pace.wait(0) == 4.0 and pace.wait(1) == 8.0, "with two, each has every other turn"
+    now[0] += 4.0
+    pace.end(second, counts=True)  # after 8 s, in which the third has had 2
+    mean = (0.9 * 4 + 8) / 1.9
+    assert pace.wait(0) == pytest.approx(mean - 2)
+    pace.end(third, counts=False)
+    pace.begin()
+    assert pace.wait(0) == pytest.approx(mean), "what waited for its page says nothing"
 
 
-def queued(line: Queue[Steps], *visitors: str) -> list[Steps]:
+def queued(queue: Queue[Steps], *visitors: str) -> list[Steps]:
     jobs = [Steps(visitor, 1, []) for visitor in visitors]
     for job in jobs:
-        line.add(job)
+        queue.add(job)
     return jobs
 
 
 def test_a_place_in_the_line_stays_while_others_have_their_turns() -> None:
-    line = Queue[Steps]()
-    first, *others = queued(line, *"abcd")
+    queue = Queue[Steps]()
+    first, *others = queued(queue, *"abcd")
     first.started = True
     for _ in range(9):
-        assert [line.place(job)[0] for job in others] == [1, 2, 3] and line.place(first) == (0, 0.0)
-        line.turned(line.first)
-    (second,) = queued(line, "a")
-    (newest,) = queued(line, "e")
-    assert [line.place(job)[0] for job in (second, newest)] == [5, 4], "who has a place already comes last"
+        assert [queue.place(job) for job in others] == [(1, 0), (2, 1), (3, 2)] and queue.place(first) is None
+        queue.turned(queue.first)
+    (second,) = queued(queue, "a")
+    (newest,) = queued(queue, "e")
+    assert [queue.place(job) for job in (second, newest)] == [(5, 4), (4, 3)], "who has a place already comes last"
 
 
-def test_what_needs_no_place_says_nothing_of_the_wait_but_takes_turns() -> None:
-    line = Queue[Steps]()
-    first, second, last = queued(line, *"abc")
-    (brief,) = queued(line, "e")
-    brief.decodes, brief.started, brief.device_seconds = False, True, 1.0  # type: ignore[misc]
-    first.started, first.device_seconds = True, 8.0
-    assert line.place(brief) == (0, 0.0) and line.place(last) == (3, None)
-    line.remove(brief)
-    assert line.place(last) == (2, None), "how long it took says nothing"
-    line.remove(first)
-    line.add(brief)
-    second.started, second.device_seconds = True, 2.0
-    assert line.place(last) == (2, 12.0), "6 s of the device, every other turn"
+def test_what_needs_no_place_waits_for_none() -> None:
+    queue = Queue[Steps]()
+    first, last = queued(queue, *"ab")
+    (brief,) = queued(queue, "e")
+    brief.decodes = False  # type: ignore[misc]
+    first.started = True
+    assert queue.place(brief) is None and queue.place(last) == (1, 0)
 
 
 def test_limits_say_what_is_too_much_and_what_there_may_be() -> None:

@@ -96,7 +96,7 @@ def _briefly(ending: str | None) -> str:
 
 
 def _first(path: Path, one: Mapping[str, Any]) -> tuple[str, str, float | None, str]:
-    """The speed-up of the policy that the experiment's page puts first, its name, with how many cannot be told from it
+    """The speed-up of the experiment's first policy (``Advice.first``), its name, with how many cannot be told from it
     where prompts are enough to tell, its regret, if it is known, and the name alone."""
     if not (found := verdict(path, one["id"])):
         return markup.UNKNOWN, "", None, ""

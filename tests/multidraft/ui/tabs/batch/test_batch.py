@@ -214,7 +214,7 @@ def test_a_sampled_batch_has_the_verdict_of_its_runs(tab: Batch, tmp_path: Path)
     id = tab.start(None, str(path), ["ucb", "fixed:near"], 0, 8, 1, 0, 1.0)[tab.buttons.asked]
     said = after(tab.buttons.watch(id))[tab.verdict]
     assert "2 prompts are too few to say which policy is faster" in said and said.count("md-verdict") == 1
-    assert "draft length: none of its runs can be replayed. The latest: it was sampled" in said
+    assert f"draft length: no run of batch {id} can be replayed; of the latest: it was sampled" in said
 
 
 def test_a_batch_nobody_knows_is_explained(tab: Batch) -> None:
