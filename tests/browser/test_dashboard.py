@@ -56,7 +56,7 @@ def test_a_chart_is_saved_as_picture_and_as_figures(seen: Page) -> None:
         saved[name] = download.value.path().read_bytes()
     assert b"<svg" in saved["SVG"] and saved["PNG"].startswith(b"\x89PNG")
     head, *lines = saved["CSV"].decode().splitlines()
-    assert head == "task,y,value" and any(line.startswith("json,general,") for line in lines)
+    assert head == "task,drafter,value" and any(line.startswith("json,general,") for line in lines)
 
 
 def test_a_saved_picture_names_lines_that_the_page_names_beside_it(seen: Page) -> None:
