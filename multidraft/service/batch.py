@@ -128,8 +128,8 @@ class BatchJob(Job[None]):
 
     @property
     def runs_done(self) -> int:
-        """How many runs have ended, of :attr:`total`."""
-        return run.done if (run := self._run) else len(self.rows)
+        """How many runs have ended, of :attr:`total`; at the end without those that were cancelled."""
+        return run.done if (run := self._run) else sum(row.status != "cancelled" for row in self.rows)
 
     @property
     def now(self) -> tuple[SuiteItem, str] | None:
@@ -204,11 +204,10 @@ class BatchJob(Job[None]):
     @property
     def ending(self) -> str | None:
         """How it ended, if before all its runs were done, or what was left out."""
-        done = sum(row.status != "cancelled" for row in self.rows)
-        after = f"after {done:,} of {count(self.total, 'run')}"
+        after = f"after {self.runs_done:,} of {count(self.total, 'run')}"
         if self.error:
             return f"ended early {after}: {self.error}"
-        if done < self.total:
+        if self.runs_done < self.total:
             return f"stopped {after}"
         return too_long(sum(row.status == TOO_LONG for row in self.rows), self.total)
 

@@ -304,7 +304,7 @@ class Batch:
             shown |= {self.status: status, self.verdict: view.VERDICT_TO_COME}
             yield {**shown, **self._results(batch), **self.buttons.live(running=waiting is not None)}
         else:
-            yield from self._ended(batch, {**shown, self.status: view.kept_html(batch)})
+            yield from self._ended(batch, {**shown, self.status: view.recorded_html(batch)})
 
     def _ended(self, batch: BatchJob | RecordedBatch, shown: Updates) -> Iterator[Updates]:
         """``shown``, the results and the verdict."""

@@ -112,7 +112,7 @@ def status_html(run: BatchJob) -> Markup:
     return progress_html(doing, run.runs_done, run.total, "Progress of the batch", now)
 
 
-def kept_html(batch: RecordedBatch) -> Markup:
+def recorded_html(batch: RecordedBatch) -> Markup:
     """How a batch of the history ended, as far as that is known there."""
     about = batch.about
     runs = f"{about['finished']} of {count(about['runs'], 'run')} finished, {about['created_at'][:10]}"
@@ -166,8 +166,7 @@ def _end_html(run: BatchJob) -> Markup:
         report = "" if run.cancelled.is_set() else " Please report it."
         return message_html("error", markup.sentence(run.ending) + report)
     how, kind = ("Stopped", "cancelled") if run.cancelled.is_set() else ("Done", "done")
-    done = sum(row.status != "cancelled" for row in run.rows)  # as BatchJob.ending counts them
-    parts = [f"{how}: {done} of {run.total} runs", *(f"{n} {what}" for what, n in counts.items() if n)]
+    parts = [f"{how}: {run.runs_done} of {run.total} runs", *(f"{n} {what}" for what, n in counts.items() if n)]
     if run.unkept:
         parts.append(f"{run.unkept} not in the history yet (see the Dashboard tab)")
     if run.suite and (problems := run.suite.problems):
