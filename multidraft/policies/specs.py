@@ -183,6 +183,7 @@ def _text(value: str | int | float) -> str:
     """A setting as a person would type it: ``0.1``, and ``3`` for 3.0."""
     if not isinstance(value, float):
         return str(value)
+    value += 0.0  # -0.0 is 0
     return short if float(short := f"{value:g}") == value else repr(value)
 
 

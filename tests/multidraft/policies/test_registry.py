@@ -115,6 +115,7 @@ def test_spec_parsing():
         ("fixed", "fixed"),
         ("sw-ucb:window=1000000", "sw-ucb:window=1000000"),
         ("ucb:beta=1e-6", "ucb:beta=1e-06"),
+        ("ucb:beta=-0", "ucb:beta=0"),
         ("normal-hedge:loss=length,game=chunk,gamma=soft", "normal-hedge:loss=length,game=chunk,gamma=soft"),
         ("d-ucb:beta=0.5,gamma=0.9", "d-ucb:gamma=0.9,beta=0.5"),
         ("exp3:0.3,reward=be", "exp3:gamma=0.3,reward=be"),
