@@ -1,6 +1,7 @@
 """Other engines with the pool's target: ``transformers`` and llama.cpp.
 
-All decode greedily, from token ids, with the pool's weights in float32 on its cores, and stop at its stop tokens.
+All decode greedily, from token ids, with the pool's weights on its cores, and stop at its stop tokens. Weights are in
+float32 as ours are, but that llama.cpp decodes with its usual float16 as well.
 """
 
 from __future__ import annotations
@@ -143,11 +144,20 @@ class LlamaCpp(Peer):
 
     Args:
         drafter: a model that drafts ``draft_length`` tokens per round, of which the target verifies all at once.
+        half: the target's matrices in float16, by which llama.cpp rounds what it multiplies them with as well.
     """
 
-    def __init__(self, name: str, pool: Pool, drafter: LlamaForCausalLM | None = None, draft_length: int = 0):
+    def __init__(
+        self,
+        name: str,
+        pool: Pool,
+        drafter: LlamaForCausalLM | None = None,
+        draft_length: int = 0,
+        *,
+        half: bool = False,
+    ):
         self.name, self.stop, self.draft_length = name, pool.stop_ids, draft_length
-        self.target = _LlamaCppModel(pool.target.model)
+        self.target = _LlamaCppModel(pool.target.model, half=half)
         self.drafter = _LlamaCppModel(drafter) if drafter is not None else None
 
     def generate(self, ids: Sequence[int], most: int) -> Output:
@@ -176,14 +186,14 @@ class LlamaCpp(Peer):
 class _LlamaCppModel:
     """A Llama in llama.cpp, with its cache."""
 
-    def __init__(self, model: PreTrainedModel):
+    def __init__(self, model: PreTrainedModel, *, half: bool = False):
         import llama_cpp
 
         self.library, self.vocab = llama_cpp, int(model.config.vocab_size)
         llama_cpp.llama_log_set(_silent(), None)
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "model.gguf"
-            write_gguf(model, file)
+            write_gguf(model, file, half=half)
             options = llama_cpp.llama_model_default_params()
             options.use_mmap = False  # the file goes
             self.model = llama_cpp.llama_model_load_from_file(str(file).encode(), options)
@@ -228,8 +238,8 @@ def _silent() -> Any:
     return llama_cpp.llama_log_callback(lambda *_: None)
 
 
-def write_gguf(model: PreTrainedModel, file: Path) -> None:
-    """A Llama as a model file of llama.cpp in float32, without a tokenizer."""
+def write_gguf(model: PreTrainedModel, file: Path, *, half: bool = False) -> None:
+    """A Llama as a model file of llama.cpp in float32, or with matrices in float16, without a tokenizer."""
     import gguf
 
     config = model.config
@@ -248,7 +258,7 @@ def write_gguf(model: PreTrainedModel, file: Path) -> None:
     writer.add_layer_norm_rms_eps(float(config.rms_norm_eps))
     writer.add_vocab_size(int(config.vocab_size))
     writer.add_tokenizer_model("no_vocab")
-    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16 if half else gguf.LlamaFileType.ALL_F32)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, int(config.num_hidden_layers))
     for name, tensor in model.state_dict().items():
         if name.startswith("lm_head.") and config.tie_word_embeddings:  # of a drafter with a token map, too: all tokens
@@ -257,6 +267,8 @@ def write_gguf(model: PreTrainedModel, file: Path) -> None:
         for part, count in (("q_proj", heads), ("k_proj", kv_heads)):
             if name.endswith(f"{part}.weight"):
                 array = _interleaved(array, count)
+        if half and array.ndim > 1:
+            array = array.astype(np.float16)
         writer.add_tensor(names.get_name(name, try_suffixes=(".weight",)), np.ascontiguousarray(array))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -326,7 +338,7 @@ def peers_for(pool: Pool, draft_length: int, drafter: str | None = None) -> list
             title = f"transformers, assisted by {name}, {schedule}"
             peers.append(Transformers(title, pool, small, draft_length, confidence))
     if _as_gguf(model) and not missing_packages():
-        peers.append(LlamaCpp("llama.cpp", pool))
+        peers += [LlamaCpp("llama.cpp", pool), LlamaCpp("llama.cpp, float16", pool, half=True)]
         if isinstance(small, LlamaForCausalLM) and _as_gguf(small):
             peers.append(LlamaCpp(f"llama.cpp, assisted by {name}", pool, small, draft_length))
     return peers
