@@ -117,7 +117,7 @@ class Card(Strict):
         """
         if target is None:
             target = f"{self.dtype}, {quantised} weights" if (quantised := self.target.quantization) else self.dtype
-        kinds = {entry.source.quantization for entry in self.drafters if entry.source}
+        kinds = {entry.stored_as for entry in self.drafters}
         return ", ".join([target, *(f"{kind} drafters" for kind in sorted(filter(None, kinds)))])
 
     @property

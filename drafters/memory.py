@@ -117,10 +117,9 @@ def estimate(card: Card, path: Path, device: str) -> Estimate:
         )
     ]
     for entry, size in footprints:
-        other, source = card.shares_with(entry), entry.source
+        other = card.shares_with(entry)
         weights, cache = (0, 0) if other else (size.weights, size.cache)
-        stored = source.quantization if source else None
-        parts.append(Part(entry.name, entry.kind, size.parameters, weights, cache, stored, other))
+        parts.append(Part(entry.name, entry.kind, size.parameters, weights, cache, entry.stored_as, other))
     forward = prefill_bytes(
         model, tokens, dtype.itemsize, all_states=bool(watched) and (runtime == "hub" or bool(quantization))
     )

@@ -19,7 +19,7 @@ from drafters.checkpoints.hub import HEAD_FILES, folder_of
 from drafters.errors import PoolError
 from drafters.models.target import Target
 from drafters.progress import Steps
-from drafters.source import Place, Source, Strict
+from drafters.source import Place, Quantization, Source, Strict
 
 Confidence = Annotated[
     float,
@@ -122,6 +122,11 @@ class DrafterEntry(Strict):
     def source(self) -> Source | None:
         """The model that it is loaded from, if any."""
         return None
+
+    @property
+    def stored_as(self) -> Quantization | None:
+        """How its weights are quantised, if they are."""
+        return self.source.quantization if self.source else None
 
     @property
     def local_paths(self) -> list[str]:

@@ -100,7 +100,7 @@ def test_the_card_says_how_confident(tmp_path):
         ({"confidence": 1.0}, "less than 1"),
         (
             {"kind": "pld", "path": None},
-            "confidence is for drafters of kind bpd, eagle, eagle-student, lm, medusa, student or suffix",
+            "confidence is for drafters of kind bpd, eagle, eagle-student, lm, medusa, quantized, student or suffix",
         ),
     ):
         with pytest.raises(PoolError, match=said):

@@ -117,7 +117,7 @@ def _known(source: str, within: Path | None = None) -> Known:
 
 
 def _needs(card: Card) -> list[tuple[str, str]]:
-    kinds = Counter((entry.kind, entry.source and entry.source.quantization) for entry in card.drafters)
+    kinds = Counter((entry.kind, entry.stored_as) for entry in card.drafters)
     drafters = ", ".join(
         f"{number} × {KINDS[kind].title}" + (f" ({quantization})" if quantization else "")
         for (kind, quantization), number in kinds.items()
