@@ -25,11 +25,15 @@ from drafters.files import replacing
 from storage.connection import open_reader, open_writer, read_column, read_only, read_rows, writing
 from storage.deletion import SAME, drop_deleted, next_id
 from storage.problems import ANOTHER_FILE, StorageError, explained
+from storage.run import IMPORTED
 
 log = logging.getLogger(__name__)
 
 FILE = "runs.db"
 """Name of a copy."""
+
+LATE = ("lossless", "speedup", "regret_rounds", "expected_regret")
+"""What is found out about a run after it was written."""
 
 SQUASH_EVERY = 50
 """After so many uploads a dataset's commits become one: else each keeps a whole copy of the history."""
@@ -37,9 +41,6 @@ SQUASH_EVERY = 50
 
 class Changed(Exception):
     """Another machine has written the copy in the meantime."""
-
-    def __str__(self) -> str:
-        return "another machine keeps changing it"
 
 
 class Folder:
@@ -72,7 +73,7 @@ class Folder:
             Changed: the copy is no longer of the version ``over``.
         """
         if self.version() != over:
-            raise Changed
+            raise Changed("another machine keeps changing it")
         self._file.parent.mkdir(parents=True, exist_ok=True)
         _replace(self._file, file)
         return self.version()
@@ -120,7 +121,7 @@ class Dataset:
             )
         except HfHubHTTPError as error:
             if error.response.status_code in (409, 412):
-                raise Changed from error
+                raise Changed("another machine keeps changing it") from error
             raise
         self._uploads += 1
         if self._uploads % SQUASH_EVERY:
@@ -231,7 +232,7 @@ class Backup:
 def _state(path: Path) -> State | None:
     """What changes with runs that are added, brought up to date or deleted, notes and endings; ``None`` of a history
     that never had a run."""
-    known = ", ".join(f"count({name})" for name in ("lossless", "speedup", "regret_rounds", "expected_regret"))
+    known = ", ".join(f"count({name})" for name in LATE)
     runs = read_rows(path, f"SELECT count(*), max(id), total(output_tokens), {known} FROM runs")
     deleted = read_column(path, "SELECT count(*) FROM deleted")
     said = read_rows(path, "SELECT * FROM notes UNION ALL SELECT * FROM endings")
@@ -318,24 +319,29 @@ def restore(path: Path, backup: Path) -> int:
 
 
 def _add_missing(db: Database) -> int:
+    """Add the runs, later scores, notes and endings that ``other`` has and this history lacks, and count the runs."""
     others = "policy, created_at, prompt_hash, batch_id"
     db.execute(f"INSERT OR IGNORE INTO deleted ({others}) SELECT {others} FROM other.deleted")
     for table in ("notes", "endings"):
         db.execute(f"INSERT OR IGNORE INTO {table} SELECT * FROM other.{table}")
-    runs = ", ".join(column.name for column in db.table("runs").columns if column.name != "id")
-    rounds = ", ".join(f'"{column.name}"' for column in db.table("rounds").columns if column.name != "run_id")
-    missing = db.execute(
-        f"SELECT id FROM other.runs AS o WHERE NOT EXISTS (SELECT 1 FROM runs AS r WHERE {SAME}) "
-        f"AND NOT EXISTS (SELECT 1 FROM deleted AS r WHERE {SAME}) ORDER BY created_at"
+    copies = list[str]()
+    for table, key in (("runs", "id"), ("rounds", "run_id")):
+        columns = ", ".join(f'"{column.name}"' for column in db.table(table).columns if column.name != key)
+        copies.append(f"INSERT INTO {table} ({key}, {columns}) SELECT ?, {columns} FROM other.{table} WHERE {key} = ?")
+    known = f"({{0}}.round_count, {' + '.join(f'({{0}}.{name} IS NOT NULL)' for name in LATE)})"
+    lacking = f"r.id IS NULL AND NOT EXISTS (SELECT 1 FROM deleted AS r WHERE {SAME})"
+    outdated = f"{known.format('r')} < {known.format('o')} AND o.source NOT IN {IMPORTED}"  # which may share the key
+    found = db.execute(
+        f"SELECT o.id, r.id FROM other.runs AS o LEFT JOIN runs AS r ON {SAME} "
+        f"WHERE {lacking} OR {outdated} ORDER BY o.created_at"
     ).fetchall()
-    for (id,) in missing:
-        new = next_id(db)
-        db.execute(f"INSERT INTO runs (id, {runs}) SELECT ?, {runs} FROM other.runs WHERE id = ?", [new, id])
-        db.execute(
-            f"INSERT INTO rounds (run_id, {rounds}) SELECT ?, {rounds} FROM other.rounds WHERE run_id = ?", [new, id]
-        )
+    for id, old in found:
+        db.execute("DELETE FROM runs WHERE id = ?", [old])
+        new = old or next_id(db)
+        for copy in copies:
+            db.execute(copy, [new, id])
     drop_deleted(db)
-    return len(missing)
+    return sum(old is None for _, old in found)
 
 
 def _replace(path: Path, by: Path) -> None:

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from storage import queries
+from storage.connection import read_rows
 from storage.problems import StorageError
+from storage.run import Scores
 from storage.store import Store
 from storage.sync import snapshot, take_in
 from tests.history import add, prompts
-from tests.runs import make_run
+from tests.runs import make_round, make_run
 
 
 def test_a_snapshot_is_whole_while_the_store_is_writing(tmp_path: Path) -> None:
@@ -44,6 +47,29 @@ def test_histories_are_united_and_no_run_comes_twice(tmp_path: Path) -> None:
     snapshot(here, copy)
     take_in(there, copy)
     assert prompts(there) == prompts(here)
+
+
+def test_late_scores_and_rounds_replace_what_a_copy_has_and_are_not_replaced_by_it(tmp_path: Path) -> None:
+    here, there, copy = tmp_path / "here.db", tmp_path / "there.db", tmp_path / "copy.db"
+    run = make_run(prompt="late", rounds=[make_round(0)])
+    add(there, "first")
+    with Store(here) as store:
+        kept = store.add(run)
+        assert kept.wait()
+        snapshot(here, copy)
+        take_in(there, copy)
+        run.generation.rounds.append(make_round(1))
+        run.scores = Scores(lossless=True, regret_rounds=3.0)
+        store.add(run, anew=kept)
+        assert store.flush()
+    for path, other in ((there, here), (here, copy)):
+        snapshot(other, tmp_path / "other.db")
+        take_in(path, tmp_path / "other.db")
+        assert read_rows(path, "SELECT regret_rounds, round_count FROM runs WHERE prompt = 'late'") == [(3.0, 2)]
+    add(there, "last")
+    found = {number: queries.run(there, number) for number in (1, 2, 3)}
+    assert [run.generation.prompt for run in found.values()] == ["first", "late", "last"]
+    assert replace(found[2], id=1) == queries.run(here, 1) and queries.count(there) == 3
 
 
 def test_a_missing_history_is_restored_with_its_numbers(tmp_path: Path) -> None:
