@@ -97,13 +97,13 @@ def policy_summary(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
 
 
 def _uncertainties(path: str | Path, filter: Filter, policies: Sequence[str]) -> dict[str, float]:
-    """By what share the timings of each policy's runs may be off on average (``storage.run.Run``), where known: so much
-    their mean is off at the most."""
+    """By what share the timings of each policy's runs may put its speed-up off, where known: the largest of the runs,
+    as of ``storage.figures.Ratio``."""
     if not policies:
         return {}
     where, values = filter.where(FINISHED, COMPARED)
     sql = f"""
-        SELECT policy, avg((SELECT speedup_uncertainty FROM runs AS own WHERE own.id = runs.id)) AS off
+        SELECT policy, max((SELECT speedup_uncertainty FROM runs AS own WHERE own.id = runs.id)) AS off
         FROM runs {where} AND policy IN ({", ".join("?" * len(policies))}) GROUP BY policy
     """
     found = read_frame(path, sql, [*values, *policies], numbers=["off"]).dropna()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from multidraft.bench.summary import Row, speedups
 from storage import ranking
 from storage.filters import Filter
 from storage.run import Baseline
@@ -41,6 +42,17 @@ def test_speedups_that_are_too_noisy_put_no_policy_first(store, path: Path) -> N
     frame = ranking.policy_summary(path)
     assert list(frame["policy"]) == ["c", "a", "b", "d"]
     assert list(frame["speedup_uncertainty"] > 0.25) == [False, False, True, True]
+
+
+def test_the_noise_of_a_speedup_is_that_of_its_noisiest_run_as_in_verdicts(store, path: Path) -> None:
+    rounds = [make_round(index) for index in range(3)]
+    baselines = [Baseline("answer", 9, 0.01, 0.0, off) for off in (0.02, 0.1)]
+    runs = [make_run(prompt=str(n), rounds=rounds, baseline=baseline) for n, baseline in enumerate(baselines)]
+    store.add(*runs)
+    assert store.flush()
+    (found,) = ranking.policy_summary(path)["speedup_uncertainty"]
+    rows = [Row.of("", "", run) for run in runs]
+    assert found == speedups(rows)[0].uncertainty == runs[1].speedup_uncertainty
 
 
 def test_shared_prompts_are_the_largest_comparison() -> None:
