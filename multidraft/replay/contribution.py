@@ -54,10 +54,12 @@ def contributions(
     proposed, asked = dict.fromkeys(names, 0), set[str]()
     for text in texts:
         played = text.replay(best.spec, route, best.length)
-        for arm, emitted in zip(played.arms, played.emitted, strict=True):
+        at = 0
+        for arm, length, emitted in zip(played.arms, played.lengths, played.emitted, strict=True):
             if arm >= 0:
                 asked.add(names[arm])
-                proposed[names[arm]] += emitted - 1
+                proposed[names[arm]] += min(int(text.table.accepted[arm, at]), length)
+            at += emitted
         yield
     shares = []
     for name in names:

@@ -49,6 +49,17 @@ def advice_on(texts, specs=("fixed:a", "fixed:b", "ucb:reward=be"), **more):
     return result_of(advise(texts, specs, **more))
 
 
+def test_a_draft_that_held_the_stop_token_counts_whole():
+    one = text(0, (4, 0))
+    accepted = one.table.accepted.copy()
+    accepted[0, 35:37] = 0, 4  # the last of the 40 tokens ends the text, so the target adds none
+    run = replace(one.run, scores=replace(one.run.scores, acceptance=one.table._replace(accepted=accepted)))
+    run.generation.status = "stopped"
+    run.params = replace(run.params, max_new_tokens=60)
+    share = advice_on([replace(one, run=run)], ["fixed:a"]).shares[0].share
+    assert share == 32 / 40, "seven times 4, none, and all of the last 4"
+
+
 def test_few_prompts_let_no_drafter_go():
     few, enough = (advice_on([text(n, (4, 0)) for n in range(count)], ("ucb:reward=be",)) for count in (1, 6))
     assert few.removed == ((), None) and {few.fate(share) for share in few.shares} == {"open"}
