@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from io import TextIOWrapper
 
 import multidraft as md
 from multidraft.policies.custom import import_policies
@@ -92,4 +94,7 @@ def _quiet_libraries() -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what is done by then is told
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as on standard error, where a character cannot be shown
     sys.exit(main())

@@ -1,8 +1,11 @@
 """``bench``: its table, its report, its history; what is said of what went wrong."""
 
 import json
+import os
 import re
 import sqlite3
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -114,6 +117,17 @@ def test_an_interrupted_benchmark_reports_what_it_has(pool_card, suite, tmp_path
     assert written["runs"] == {"planned": 6, "done": 4} and written["interrupted"] is True
     with sqlite3.connect(db) as connection:
         assert connection.execute("SELECT count(*) FROM runs").fetchone() == (4,)
+
+
+def test_sigterm_interrupts_a_benchmark_and_a_character_that_cannot_be_shown_does_not(pool_card, suite):
+    command = [sys.executable, "-m", "multidraft", *asked(suite, pool_card, "--repeat", "1000", policies="exp3")]
+    known = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    with subprocess.Popen(command, env=known, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr.readline() == "50/6000 runs\n"
+        process.terminate()
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "| exp3 |" in out and "\\u2013" in out
+    assert "multidraft: interrupted after " in err
 
 
 @pytest.fixture
