@@ -109,6 +109,8 @@ def _steps(
         create = partial(api.create_repo, options.dataset, repo_type="dataset", private=True, exist_ok=True)
         yield f"create the dataset {options.dataset}", create
     if exists:
+        if options.private:
+            yield f"make {space} private", partial(api.update_repo_settings, space, private=True, repo_type="space")
         yield f"ask for {options.hardware}", partial(api.request_space_hardware, space, options.hardware)
     else:
         where = {"repo_type": "space", "space_sdk": "gradio", "space_hardware": options.hardware}

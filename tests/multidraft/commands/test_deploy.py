@@ -104,6 +104,12 @@ def test_the_pocket_pool_on_a_new_space(api: FakeApi, capsys: pytest.CaptureFixt
     assert "huggingface.co/spaces/me/demo" in capsys.readouterr().out
 
 
+def test_an_update_makes_a_space_private_where_that_is_asked_for(api: FakeApi) -> None:
+    api.exists = True
+    assert main(["deploy", "me/demo", "--update", "--private"]) == 0
+    assert api.calls[0] == ("update_repo_settings", ("me/demo",), {"private": True, "repo_type": "space"})
+
+
 def test_a_card_of_ones_own_with_a_history_on_zerogpu(
     api: FakeApi, card: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
