@@ -58,6 +58,14 @@ class FixedRound(NamedTuple):
     accepted: int
 
 
+def limit_of(tokens: int, max_new_tokens: int | None) -> int:
+    """Most tokens that a text of so many could have had; a :class:`ValueError` where it has more."""
+    limit = tokens if max_new_tokens is None else max_new_tokens
+    if limit < tokens:
+        raise ValueError(f"the text has {tokens:,} tokens, more than max_new_tokens ({limit:,})")
+    return limit
+
+
 def fixed_walk(
     accepted: Sequence[int] | np.ndarray, length: int | None = None, max_new_tokens: int | None = None
 ) -> list[FixedRound]:
@@ -66,9 +74,12 @@ def fixed_walk(
     Args:
         length: draft length asked for; ``None`` for as much as is accepted.
         max_new_tokens: most tokens that the output could have had, which cuts the last drafts; its length by default.
+
+    Raises:
+        ValueError: the output is longer than that.
     """
     rounds, position, row = list[FixedRound](), 0, np.asarray(accepted).tolist()
-    limit = len(row) if max_new_tokens is None else max_new_tokens
+    limit = limit_of(len(row), max_new_tokens)
     while position < len(row):
         room = limit - position - 1
         asked = room if length is None else min(length, room)

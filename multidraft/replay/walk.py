@@ -19,7 +19,7 @@ from drafters.traffic import Prior
 from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Context, Feedback, Policy, make_policy
 from multidraft.policies.faults import chosen_arm, chosen_length, chosen_readers, raised_by
 from multidraft.policies.static import Autoregressive, Fixed
-from multidraft.replay.regret import fewest, fixed_rounds, fixed_walk
+from multidraft.replay.regret import fewest, fixed_rounds, fixed_walk, limit_of
 
 
 @dataclass(frozen=True)
@@ -143,9 +143,7 @@ def replay(
     if player.uses_soft_gamma:
         raise PolicyError(unknown.format(player.name, "soft acceptance", "gamma=hard"))
     needed = [fixed_rounds(row, longest) for row in text.accepted]
-    limit = end if max_new_tokens is None else max_new_tokens
-    if limit < end:
-        raise ValueError(f"the text has {end:,} tokens, more than max_new_tokens ({limit:,})")
+    limit = limit_of(end, max_new_tokens)
     spec = policy if isinstance(policy, str) else policy.name
     try:
         known = Context(prompt, longest, costs, route, hindsight=needed, prompt_tokens=prompt_tokens, prior=prior)

@@ -127,6 +127,8 @@ def test_fixed_rounds(accepted, rounds):
 def test_a_walk_by_hand(length, most, rounds):
     """Each round: where it begins, the tokens asked for, those accepted."""
     assert fixed_walk([3, 1, 0, 2, 0], length, most) == rounds
+    with pytest.raises(ValueError, match=r"5 tokens, more than max_new_tokens \(3\)"):
+        fixed_walk([3, 1, 0, 2, 0], length, 3)
 
 
 def test_regret_against_the_best_single_drafter(pool):
