@@ -20,8 +20,15 @@ def add(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--db", type=Path, required=True, help="history database; a server may be writing to it")
     sub.add_argument("--policies", default="", help="comma-separated: only runs of these")
     add_runs(sub)
-    sub.add_argument("--before", type=date.fromisoformat, metavar="DAY", help="only runs before this day, in UTC")
+    sub.add_argument("--before", type=_day, metavar="DAY", help="only runs before this day, in UTC")
     sub.add_argument("--yes", action="store_true", help="delete them; without it they are only counted")
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a day such as 2026-01-31, got {text!r:.40}") from None
 
 
 def run(options: argparse.Namespace) -> int:

@@ -171,3 +171,9 @@ def test_a_batch_that_was_cut_off_does_not_go_on_once_it_is_deleted(path: Path) 
         store.add(make_run(batch_id="b"))
     delete(path, Filter(batch_id=("b",)))
     assert not unfinished(path) and b"secret" not in path.read_bytes()
+
+
+def test_what_is_no_day_is_refused_in_words(path: Path, capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["delete", "--db", str(path), "--before", "2026-13-01"])
+    assert "--before: must be a day such as 2026-01-31, got '2026-13-01'" in capsys.readouterr().err
