@@ -11,8 +11,7 @@ import logging
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -53,6 +52,11 @@ class Output:
     first: int = 1
 
 
+# A warning that transformers 5 gives of its own call of an assistant.
+_MIXED = "Passing `generation_config` together with generation-related"
+logging.getLogger("transformers.generation.utils").addFilter(lambda record: not record.getMessage().startswith(_MIXED))
+
+
 class Peer(ABC):
     """An engine with the pool's target loaded."""
 
@@ -91,37 +95,18 @@ class Transformers(Peer):
         prompt = torch.tensor([list(ids)], device=self.model.device)
         clock = _FirstTokens()
         begun = time.perf_counter()
-        with _without(MIXED_ARGUMENTS, logging.getLogger("transformers.generation.utils")):
-            output = self.model.generate(
-                prompt,
-                attention_mask=torch.ones_like(prompt),
-                # Not the model's own: some ask for penalties.
-                generation_config=GenerationConfig(
-                    max_new_tokens=most, do_sample=False, eos_token_id=self.stop, pad_token_id=0, **self.options
-                ),
-                assistant_model=self.assistant,
-                streamer=clock,
-            )
+        output = self.model.generate(
+            prompt,
+            attention_mask=torch.ones_like(prompt),
+            # Not the model's own: some ask for penalties.
+            generation_config=GenerationConfig(
+                max_new_tokens=most, do_sample=False, eos_token_id=self.stop, pad_token_id=0, **self.options
+            ),
+            assistant_model=self.assistant,
+            streamer=clock,
+        )
         seconds = time.perf_counter() - begun
         return Output(output[0, len(ids) :].tolist(), clock.at - begun, seconds, clock.first)
-
-
-MIXED_ARGUMENTS = "Passing `generation_config` together with generation-related"
-"""The beginning of a warning that the library gives of its own call of an assistant (transformers 5)."""
-
-
-@contextmanager
-def _without(message: str, logger: logging.Logger) -> Iterator[None]:
-    """Keep what begins with ``message`` out of the log."""
-
-    def others(record: logging.LogRecord) -> bool:
-        return not record.getMessage().startswith(message)
-
-    logger.addFilter(others)
-    try:
-        yield
-    finally:
-        logger.removeFilter(others)
 
 
 class _FirstTokens(BaseStreamer):
