@@ -83,11 +83,9 @@ COUNTED = """
 
 @migrations()
 def m001_runs_and_rounds(db: Database) -> None:
-    """One row per run and per round; what charts over many runs need in one index; counts of runs, by triggers."""
+    """One row per run and per round."""
     for table in filter(str.strip, TABLES.split(";")):
         db.execute(table)
-    db.table("runs").create_index(DASHBOARD_COLUMNS, index_name="idx_runs_dashboard")
-    _count_runs(db)
 
 
 @migrations()
@@ -125,9 +123,8 @@ def m006_uncertainty(db: Database) -> None:
 
 @migrations()
 def m007_notes_on_experiments(db: Database) -> None:
-    """Notes on batches, races and benchmarks, by what their runs have in common; an index that lists these."""
+    """Notes on batches, races and benchmarks, by what their runs have in common."""
     db.execute("CREATE TABLE notes (batch_id TEXT PRIMARY KEY, note TEXT NOT NULL)")
-    _index_experiments(db)
 
 
 @migrations()
@@ -161,14 +158,29 @@ def m011_benched_drafters(db: Database) -> None:
 
 @migrations()
 def m012_settings_in_dashboard(db: Database) -> None:
-    """The dashboard tells runs apart by their settings too: draft length, temperature and most new tokens."""
-    db.execute("DROP INDEX idx_runs_dashboard")
+    """What charts over many runs need in one index, settings among it; and counts of runs, kept by triggers, by which
+    the choices of the dashboard's filters are found without reading the runs. Older files have other ones.
+    """
+    db.execute("DROP INDEX IF EXISTS idx_runs_dashboard")
     db.table("runs").create_index(DASHBOARD_COLUMNS, index_name="idx_runs_dashboard")
     for event in ("insert", "delete", "update"):
-        db.execute(f"DROP TRIGGER runs_counted_at_{event}")
-    db.execute("DROP TABLE run_counts")
-    _count_runs(db)
+        db.execute(f"DROP TRIGGER IF EXISTS runs_counted_at_{event}")
+    db.execute("DROP TABLE IF EXISTS run_counts")
     listed = ", ".join(COUNTED)
+    db.execute(f"CREATE TABLE run_counts ({', '.join(f'{column} TEXT' for column in COUNTED)}, runs INTEGER NOT NULL)")
+    db.execute("CREATE INDEX idx_run_counts ON run_counts (policy, task, version)")
+    same = {row: " AND ".join(f"{column} IS {row}.{column}" for column in COUNTED) for row in ("OLD", "NEW")}
+    more = f"""
+        UPDATE run_counts SET runs = runs + 1 WHERE {same["NEW"]};
+        INSERT INTO run_counts SELECT {", ".join(f"NEW.{column}" for column in COUNTED)}, 1 WHERE changes() = 0;
+    """
+    less = f"""
+        UPDATE run_counts SET runs = runs - 1 WHERE {same["OLD"]};
+        DELETE FROM run_counts WHERE {same["OLD"]} AND runs = 0;
+    """
+    for event, body in (("INSERT", more), ("DELETE", less), (f"UPDATE OF {listed}", less + more)):
+        name = f"runs_counted_at_{event.split()[0].lower()}"
+        db.execute(f"CREATE TRIGGER {name} AFTER {event} ON runs BEGIN {body} END")
     db.execute(f"INSERT INTO run_counts SELECT {listed}, count(*) FROM runs GROUP BY {listed}")
 
 
@@ -189,33 +201,10 @@ def m014_deleted(db: Database) -> None:
 
 @migrations()
 def m015_prompt_ids(db: Database) -> None:
-    """What its suite or file calls a prompt; experiments are told apart by top-p and top-k too."""
+    """What its suite or file calls a prompt; and an index that lists experiments, told apart by top-p and top-k too."""
     db.execute("ALTER TABLE runs ADD COLUMN prompt_id TEXT")
-    db.execute("DROP INDEX idx_runs_batch")
-    _index_experiments(db)
-
-
-def _index_experiments(db: Database) -> None:
+    db.execute("DROP INDEX IF EXISTS idx_runs_batch")
     db.execute(f"CREATE INDEX idx_runs_batch ON runs ({', '.join(EXPERIMENT_COLUMNS)}) WHERE batch_id IS NOT NULL")
-
-
-def _count_runs(db: Database) -> None:
-    """``run_counts``, by which the choices of the dashboard's filters are found without reading the runs."""
-    listed = ", ".join(COUNTED)
-    db.execute(f"CREATE TABLE run_counts ({', '.join(f'{column} TEXT' for column in COUNTED)}, runs INTEGER NOT NULL)")
-    db.execute("CREATE INDEX idx_run_counts ON run_counts (policy, task, version)")
-    same = {row: " AND ".join(f"{column} IS {row}.{column}" for column in COUNTED) for row in ("OLD", "NEW")}
-    more = f"""
-        UPDATE run_counts SET runs = runs + 1 WHERE {same["NEW"]};
-        INSERT INTO run_counts SELECT {", ".join(f"NEW.{column}" for column in COUNTED)}, 1 WHERE changes() = 0;
-    """
-    less = f"""
-        UPDATE run_counts SET runs = runs - 1 WHERE {same["OLD"]};
-        DELETE FROM run_counts WHERE {same["OLD"]} AND runs = 0;
-    """
-    for event, body in (("INSERT", more), ("DELETE", less), (f"UPDATE OF {listed}", less + more)):
-        name = f"runs_counted_at_{event.split()[0].lower()}"
-        db.execute(f"CREATE TRIGGER {name} AFTER {event} ON runs BEGIN {body} END")
 
 
 with Database(memory=True, execute_plugins=False) as _fresh:
