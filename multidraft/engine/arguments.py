@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from drafters.errors import PolicyError, PromptError, UserError, quoted
 from drafters.sampling import SamplingParams
+from multidraft.engine.output import Output
 from multidraft.policies import Policy, check_live, make_policy
 from storage.records import Turn
 
@@ -52,12 +53,16 @@ def check_pool(pool: object) -> None:
         raise UserError(f"a pool is needed, got {type(pool).__name__}: multidraft.load_pool('pocket') loads one")
 
 
-def check_params(params: object) -> None:
-    """Raise :class:`UserError` for settings that are no :class:`~drafters.sampling.SamplingParams`."""
-    if not isinstance(params, SamplingParams):
-        raise UserError(
-            f"params must be SamplingParams, such as SamplingParams(max_new_tokens=64), got {type(params).__name__}"
-        )
+def check_settings(params: object, output: object) -> None:
+    """Raise :class:`UserError` for settings that are no :class:`~drafters.sampling.SamplingParams` or no
+    :class:`~multidraft.engine.output.Output`."""
+    for name, given, kind, example in (
+        ("params", params, SamplingParams, "max_new_tokens=64"),
+        ("output", output, Output, "stop=('\\n\\n',)"),
+    ):
+        if not isinstance(given, kind):
+            kind_name = kind.__name__
+            raise UserError(f"{name} must be {kind_name}, such as {kind_name}({example}), got {type(given).__name__}")
 
 
 def read_prompt(pool: Pool, prompt: str | Sequence[int], turns: Sequence[Turn]) -> tuple[str, list[int]]:

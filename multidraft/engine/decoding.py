@@ -18,7 +18,7 @@ from drafters.hardware import clock
 from drafters.models.streams import let_others_on, own_seconds, texts_at_once
 from drafters.sampling import SamplingParams, probabilities
 from drafters.text import TextStream
-from multidraft.engine.arguments import check_params, check_seed, policy_for, read_prompt
+from multidraft.engine.arguments import check_seed, check_settings, policy_for, read_prompt
 from multidraft.engine.drafting import Drafting, Verified
 from multidraft.engine.experience import Experience, Notes, context_of
 from multidraft.engine.laps import Laps
@@ -58,7 +58,7 @@ class Decoding(Iterator[Round]):
         ContextWindowError: a prompt that fills the target's context window.
         TextMemoryError: one for whose keys and values there is never room; while decoding, the memory ran out.
         PolicyError: an unknown policy or a setting it cannot take; while decoding, a policy that misbehaves.
-        UserError: a seed that is none.
+        UserError: a seed, ``params`` or ``output`` that is none.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Decoding(Iterator[Round]):
         learn: bool = True,
     ):
         params = SamplingParams() if params is None else params
-        check_params(params)
+        check_settings(params, output)
         self.pool, self.params, self.seed, self.output = pool, params, seed, output
         check_seed(seed)
         text, self.context = read_prompt(pool, prompt, turns)

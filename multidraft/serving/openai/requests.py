@@ -102,7 +102,8 @@ class Asked(BaseModel):
         model: which pool the client means; the one that is loaded answers in any case, and the answer names it.
         policy: a policy spec.
         draft_length: most tokens of a draft; ``None`` takes the pool's, 0 decodes without drafters.
-        ignore_eos: decode to the last token asked for; only with it ``min_tokens`` may be above 0.
+        ignore_eos: decode to the last token asked for; only with it, and without ``stop``, ``min_tokens`` may be
+            above 0.
         store: whether later queries may profit from the answer: drafters and policies learn from it.
     """
 
@@ -153,6 +154,14 @@ class Asked(BaseModel):
         """The field that says how many tokens a text may have."""
         return "max_tokens"
 
+    def most(self, pool: Pool, limit: int | None) -> int:
+        """Tokens of a text at most: what the client says, by default as many as are usual, there is room for, and the
+        server's ``limit`` allows."""
+        most: int | None = getattr(self, self.most_name)
+        if most is not None and self.most_name in self.model_fields_set:
+            return most
+        return min(most or pool.target.window, limit or pool.target.window, pool.target.window)
+
     @property
     def spec(self) -> str:
         """The policy's, without drafters where drafts have no length."""
@@ -180,8 +189,8 @@ class Asked(BaseModel):
         """Raise :class:`ApiError` for fields that cannot be granted together."""
         if self.best_of not in (None, self.n):
             raise ApiError(400, f"best_of must be n ({self.n}) here, got {self.best_of}", "best_of")
-        if self.min_tokens > 0 and not self.ignore_eos:
-            raise ApiError(400, "min_tokens is only offered together with ignore_eos", "min_tokens")
+        if self.min_tokens > 0 and (self.stops or not self.ignore_eos):
+            raise ApiError(400, "min_tokens is only offered together with ignore_eos and without stop", "min_tokens")
         if (most := getattr(self, self.most_name)) is not None and self.min_tokens > max(most, 0):
             raise ApiError(
                 400, f"min_tokens must be at most {self.most_name} ({most}), got {self.min_tokens}", "min_tokens"
@@ -261,12 +270,6 @@ class ChatAsked(Asked):
     @property
     def most_name(self) -> str:
         return "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
-
-    def most(self, pool: Pool, limit: int | None) -> int:
-        """Tokens of an answer at most: as many as there is room for and the server's limit allows, unless the client
-        says it."""
-        most: int | None = getattr(self, self.most_name)
-        return most if most is not None else min(limit or pool.target.window, pool.target.window)
 
     def prompts(self, pool: Pool) -> list[Prompt]:
         """The conversation as the one prompt there is.

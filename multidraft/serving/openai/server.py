@@ -98,7 +98,7 @@ class Server:
         """Go on with each prompt as it stands."""
         asked, pool = read(CompletionAsked, await request.body()), self.workbench.pool
         form = CompletionForm(*self._head(pool), pool.tokenizer, logprobs=asked.logprobs is not None)
-        most = 16 if asked.max_tokens is None else asked.max_tokens
+        most = asked.most(pool, self.workbench.limits.new_tokens)
         return await self._answer(
             request, asked, form, Answering(self.workbench, pool, asked, most, asked.logprobs, echo=asked.echo)
         )
@@ -126,7 +126,7 @@ class Server:
         try:
             self.workbench.limits.check_answer(answering.most)
         except UserError as error:
-            raise ApiError(400, str(error), asked.most_name) from None
+            raise ApiError(400, str(error).replace("max new tokens", asked.most_name), asked.most_name) from None
         prompts = await to_thread.run_sync(asked.prompts, answering.pool)
         close = self._admit(len(prompts) * asked.n, answering)
         streamed = False

@@ -35,6 +35,7 @@ def test_arguments_of_other_types_are_refused(pool):
         (lambda: generate(None, "abc"), "a pool is needed, got NoneType"),
         (lambda: generate(pool, "abc", ["ucb"]), "a policy is one spec.*got list"),
         (lambda: generate(pool, "abc", "ucb", {"max_new_tokens": 4}), "SamplingParams, such as.*got dict"),
+        (lambda: generate(pool, "abc", output={"stop": ["a"]}), "output must be Output, such as.*got dict"),
         (lambda: generate(pool, "abc", "ucb", {}), "got dict"),
         (lambda: generate_batch(pool, ["abc"], size=0), "from 1 on, got 0"),
         (lambda: generate_batch(pool, ["abc"], size="8"), "from 1 on, got '8'"),

@@ -237,6 +237,14 @@ def test_texts_beyond_the_limit_are_refused_for_now(http: httpx.Client, workbenc
     assert http.post("/v1/completions", json={"prompt": "abc", "n": 3, "max_tokens": 2}).status_code == 200
 
 
+def test_a_default_length_yields_to_the_servers_limit(http: httpx.Client, workbench) -> None:
+    workbench.limits = Limits(new_tokens=2)
+    answer = http.post("/v1/completions", json={"prompt": "abc", "ignore_eos": True}).json()
+    assert answer["usage"]["completion_tokens"] == 2
+    refused = http.post("/v1/completions", json={"prompt": "abc", "max_tokens": 3}).json()["error"]
+    assert refused["message"] == "max_tokens must be at most 2 on this server, got 3"
+
+
 @pytest.mark.parametrize(("asked", "field"), [({"prompt": "abc", "n": 3}, "n"), ({"prompt": ["abc"] * 3}, "prompt")])
 def test_more_texts_than_a_visitor_may_ever_have_are_not_to_be_asked_for_again(http, workbench, asked, field) -> None:
     workbench.limits = Limits(queue=8, share=0.25)
