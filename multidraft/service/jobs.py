@@ -317,7 +317,8 @@ class Jobs:
             job.device_seconds += time.monotonic() - at
             most = getattr(self.limits, job.allowed) if job.allowed else None
             if not ended and most is not None and job.device_seconds > most:
-                job.end_early(f"it has had the device for {most:,.0f} s, the most a run may take here; ask for less")
+                said = f"it has had the device for {most:,g} s, the most a {job.kind} may take here; ask for less"
+                job.end_early(said)
             with self._changed:
                 (self._queue.remove if (ended := ended or self.closed) else self._queue.turned)(job)
             if ended:

@@ -66,8 +66,7 @@ class Lender:
         """Whether the next place is for this text."""
         if self._next is None:
             held, free = Counter(visitor for _, visitor in self._lent), self.texts - len(self._lent)
-            kept = 1 if self.texts > 1 else 0
-            may = [t for t in self._line if free > (kept if t.visitor and held[t.visitor] else 0)]
+            may = [t for t in self._line if free > (1 if t.visitor and held[t.visitor] else 0)]
             self._next = min(may, key=lambda t: held[t.visitor], default=None)
         return text is self._next
 

@@ -19,7 +19,6 @@ from multidraft.bench.measure import Measurement, Request
 from multidraft.engine.decoding import Decoding
 from multidraft.engine.experience import Beginning, beginning, context_of
 from multidraft.engine.output import TokenLogprob, logprobs_of_prompt
-from multidraft.engine.warming import warm_up
 from multidraft.policies.titles import DEFAULT_POLICY
 from multidraft.replay.machine_costs import MachineCosts
 from multidraft.service.jobs import Job, Jobs
@@ -69,7 +68,7 @@ class Workbench:
         self._trim = Trimming()
         self.observers: list[Callable[[Measurement], None]] = []
         self.cut_off, self.resuming = dict[str, dict[str, Any]](), Lock()
-        self.gpu = ZeroGpu(pool, warm_up) if on_zerogpu() else None
+        self.gpu = ZeroGpu(pool) if on_zerogpu() else None
         # On ZeroGPU texts are decoded in other processes, from which nothing of them comes back to learn from.
         self.jobs = Jobs(self.limits, None if self.gpu else lambda: self.pool.study())
 

@@ -14,7 +14,7 @@ import logging
 import math
 import mmap
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from drafters.costs import CostMeter
@@ -24,6 +24,7 @@ from drafters.pool import Pool
 from drafters.traffic import Prior
 from multidraft.bench.measure import Measurement, Phase, Request
 from multidraft.engine.lossless import Difference
+from multidraft.engine.warming import warm_up
 from multidraft.policies.specs import is_plain
 from multidraft.service.settings import on_zerogpu
 from storage.records import Round, Status
@@ -93,14 +94,12 @@ class ZeroGpu:
 
     Args:
         pool: the only one: its weights are handed over to the GPU at the start.
-        warm_up: what a new worker does with it first.
     """
 
-    def __init__(self, pool: Pool, warm_up: Callable[[Pool], None]):
+    def __init__(self, pool: Pool):
         import spaces
 
-        self._pool, self._warm_up = pool, warm_up
-        self._number = 0
+        self._pool, self._number = pool, 0
         # The number of the run to be stopped, in memory that is shared with the workers, which are forked after this.
         # Closing the generator, the only other way, would stop the worker too, but throw away what it has to tell.
         self._stopped = ctypes.c_int64.from_buffer(mmap.mmap(-1, ctypes.sizeof(ctypes.c_int64)))
@@ -148,7 +147,7 @@ class ZeroGpu:
         pool = self._pool
         if not self._warm:
             pool.lock = DeviceLock()  # the other process may have held it when it forked
-            self._warm_up(pool)
+            warm_up(pool)
             self._warm = True
         pool.previous, pool.traffic = dict(memory.previous), memory
         if memory.costs.plain.weight:  # else there is what the warm-up has measured
