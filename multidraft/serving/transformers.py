@@ -90,7 +90,7 @@ class Speculate:
         params = SamplingParams(
             max_new_tokens=min(room, NO_LIMIT),
             temperature=warpers.pop("temperature", 1.0) if generation_config.do_sample else 0.0,
-            draft_length=self.draft_length or pool.draft_length,
+            draft_length=pool.draft_length if self.draft_length is None else self.draft_length,
             **warpers,
         )
         seed = int(torch.randint(2**62, ())) if generation_config.do_sample else 0

@@ -141,6 +141,11 @@ def test_what_it_cannot_do_is_refused(model, speculate, prompt, settings, messag
         model.generate(prompt, max_new_tokens=4, custom_generate=speculate, **values)
 
 
+def test_a_draft_of_no_tokens_is_refused(model, pool_card):
+    with pytest.raises(ValueError, match="draft_length must be at least 1, got 0"):
+        model.generate(torch.tensor([[2, 3]]), max_new_tokens=3, custom_generate=Speculate(pool_card, draft_length=0))
+
+
 def test_a_pool_for_another_target_is_refused(speculate):
     with pytest.raises(PoolError, match="a vocabulary of 12 tokens, the model one of 5"):
         tiny.llama(9, vocab=5).generate(
