@@ -34,37 +34,27 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Settings:
-    """What the variables say, or the defaults.
+    """What the variables say, or the defaults. README and docs/operations.md explain them.
 
     Attributes:
-        pool: ``MULTIDRAFT_POOL``: a bundled pool or the path of a card.
-        pools: ``MULTIDRAFT_POOLS``: folder of further cards that the page offers.
-        may_switch: ``MULTIDRAFT_SWITCH``: whether visitors may load another pool; by default only where the page is
-            served to this machine alone, since all visitors share one pool. Never on ZeroGPU, where a pool's
-            weights are handed over at the start.
-        may_import: ``MULTIDRAFT_IMPORT``: whether visitors may add results of other tools to the history; by default
-            only where the page is served to this machine alone, since nobody can check such figures.
-        db: ``MULTIDRAFT_DB``: file of the history; in the home folder on a Space, whose repository may be read-only.
+        pool: ``MULTIDRAFT_POOL``.
+        pools: ``MULTIDRAFT_POOLS``.
+        may_switch: ``MULTIDRAFT_SWITCH``; never on ZeroGPU, where a pool's weights are handed over at the start.
+        may_import: ``MULTIDRAFT_IMPORT``.
+        db: ``MULTIDRAFT_DB``; in the home folder on a Space, whose repository may be read-only.
         host: ``GRADIO_SERVER_NAME``; ``None`` is this machine only.
         port: ``GRADIO_SERVER_PORT``; ``None`` is the first free one.
-        backup_folder: ``MULTIDRAFT_BACKUP_FOLDER``: folder for copies of the history; on a Space with a volume at
-            ``/data`` one in there.
-        backup_dataset: ``MULTIDRAFT_BACKUP``: dataset on the Hub for copies of the history.
-        backup_minutes: ``MULTIDRAFT_BACKUP_MINUTES``: time between copies.
-        api_key: ``MULTIDRAFT_API_KEY``: what clients of the OpenAI-compatible server have to send.
-        cache_bytes: ``MULTIDRAFT_CACHE_MEMORY``, in GiB there: what keys and values of all texts under way may take; by
-            default most of what the pool leaves free.
-        learnt: ``MULTIDRAFT_LEARNT``: folder where drafters that learn keep what they have learnt, by default beside
-            the history; ``None`` where it says ``off``: then they learn nothing. On ZeroGPU they never do.
-        hosts: ``MULTIDRAFT_HOSTS``: names that the server answers to, with commas; ``*`` are all, which is the default
-            but where the page is served to this machine alone: there it is that machine's own names.
-        frames: ``MULTIDRAFT_FRAMES``: addresses of pages that may show this one in a frame, with commas, or ``*``; by
-            default none but its own, and on a Space the Hub's.
-        operator_key: ``MULTIDRAFT_OPERATOR_KEY``: with it an operator sees and stops what is under way; without it
-            nobody does.
-        limits: ``MULTIDRAFT_QUEUE``, ``…_SHARE``, ``…_PROMPT_TOKENS``, ``…_NEW_TOKENS``, ``…_BATCH_RUNS``,
-            ``…_RUN_SECONDS``, ``…_BATCH_SECONDS``, ``…_STORED_GB``: what visitors may ask for. By default
-            :data:`~multidraft.service.limits.PUBLIC`, and fewer where the page is served to this machine alone.
+        backup_folder: ``MULTIDRAFT_BACKUP_FOLDER``; by default a folder in :data:`VOLUME` where a Space has it.
+        backup_dataset: ``MULTIDRAFT_BACKUP``.
+        backup_minutes: ``MULTIDRAFT_BACKUP_MINUTES``.
+        api_key: ``MULTIDRAFT_API_KEY``.
+        cache_bytes: ``MULTIDRAFT_CACHE_MEMORY``, in GiB there.
+        learnt: ``MULTIDRAFT_LEARNT``; ``None`` where drafters learn nothing, as on ZeroGPU.
+        hosts: ``MULTIDRAFT_HOSTS``; ``*`` are all.
+        frames: ``MULTIDRAFT_FRAMES``; likewise.
+        operator_key: ``MULTIDRAFT_OPERATOR_KEY``.
+        limits: ``MULTIDRAFT_QUEUE``, ``…_SHARE`` and so on; by default :data:`~multidraft.service.limits.PUBLIC`, and
+            fewer where the page is served to this machine alone.
     """
 
     pool: str = "pocket"

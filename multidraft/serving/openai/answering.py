@@ -74,9 +74,18 @@ class Answering:
         index, asked, job = len(self.growing), self.asked, None
         if self.most:
             params = asked.params(self.pool, self.most)
-            named = {"turns": prompt[1], "output": asked.output(self.logprobs)}
-            aside = {"origin": Origin("api", learn=asked.store), "measures_baseline": False, "scores_when_idle": True}
-            job = self.workbench.submit(Request(prompt[0], asked.spec, params, seed, **named, **aside))  # type: ignore[arg-type]
+            request = Request(
+                prompt[0],
+                asked.spec,
+                params,
+                seed,
+                Origin("api", learn=asked.store),
+                turns=prompt[1],
+                output=asked.output(self.logprobs),
+                measures_baseline=False,
+                scores_when_idle=True,
+            )
+            job = self.workbench.submit(request)
         text, ids = read_prompt(self.pool, *prompt)
         shown = text if self.echo else ""
         self.growing.append(Growing(index, job, len(ids) if first else 0, shown, known, asked.stops))
