@@ -33,16 +33,16 @@ class Answering:
     """The texts of a request, from the first to the last of which :meth:`close` lets go.
 
     Args:
-        most: tokens of each text at most; 0 repeats the prompts alone.
         logprobs: alternatives of each token; ``None`` tells no log-probabilities.
         echo: whether the texts begin with their prompts.
+
+    Attributes:
+        most: tokens of each text at most; 0 repeats the prompts alone.
     """
 
-    def __init__(
-        self, workbench: Workbench, pool: Pool, asked: Asked, most: int, logprobs: int | None, *, echo: bool = False
-    ):
+    def __init__(self, workbench: Workbench, pool: Pool, asked: Asked, logprobs: int | None, *, echo: bool = False):
         self.workbench, self.pool, self.asked = workbench, pool, asked
-        self.most, self.logprobs, self.echo = most, logprobs, echo
+        self.most, self.logprobs, self.echo = asked.most(pool, workbench.limits.new_tokens), logprobs, echo
         self.growing: list[Growing] = []
         self._loop, self._changed, self._closed = asyncio.get_running_loop(), asyncio.Event(), False
 

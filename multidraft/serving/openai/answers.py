@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
-
+from drafters.pool import Pool
 from multidraft.engine.output import TokenLogprob
 from multidraft.service.jobs import Job
 from multidraft.service.workbench import RunJob
@@ -127,8 +127,8 @@ class Form:
     """One kind of answer.
 
     Args:
-        model: who answers.
-        fingerprint: of what it answers with.
+        pool: what answers.
+        logprobs: whether log-probabilities are told.
     """
 
     whole: str
@@ -138,10 +138,14 @@ class Form:
     prefix: str
     """what ids begin with."""
 
-    def __init__(self, id: str, model: str, fingerprint: str, tokenizer: PreTrainedTokenizerBase, *, logprobs: bool):
-        self.tokenizer, self.logprobs = tokenizer, logprobs
-        created = int(time.time())
-        self._head = {"id": self.prefix + id, "created": created, "model": model, "system_fingerprint": fingerprint}
+    def __init__(self, pool: Pool, *, logprobs: bool):
+        self.tokenizer, self.logprobs = pool.tokenizer, logprobs
+        self._head = {
+            "id": self.prefix + secrets.token_hex(12),
+            "created": int(time.time()),
+            "model": pool.name,
+            "system_fingerprint": f"{pool.name}-{pool.card_hash[:12]}",
+        }
 
     def answer(self, growing: Sequence[Growing], news: Sequence[News]) -> dict[str, Any]:
         """The whole answer; ``news`` is all of each text."""

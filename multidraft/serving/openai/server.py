@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -17,14 +16,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
 from drafters.errors import PromptError, UserError
-from drafters.pool import Pool
 from multidraft.service.queue import CALLER
 from multidraft.service.workbench import Workbench
 from multidraft.serving.guard import bearer, has_key
 from multidraft.serving.openai.answering import Answering, EventStream, unless_left
 from multidraft.serving.openai.answers import ChatForm, CompletionForm, Form
 from multidraft.serving.openai.errors import ASTRAY, ApiError, answer_astray, answer_error
-from multidraft.serving.openai.requests import MOST_TEXTS, Asked, ChatAsked, CompletionAsked, read
+from multidraft.serving.openai.requests import MOST_TEXTS, ChatAsked, CompletionAsked, read
 
 log = logging.getLogger(__name__)
 
@@ -97,30 +95,23 @@ class Server:
     async def complete(self, request: Request) -> Response:
         """Go on with each prompt as it stands."""
         asked, pool = read(CompletionAsked, await request.body()), self.workbench.pool
-        form = CompletionForm(*self._head(pool), pool.tokenizer, logprobs=asked.logprobs is not None)
-        most = asked.most(pool, self.workbench.limits.new_tokens)
-        return await self._answer(
-            request, asked, form, Answering(self.workbench, pool, asked, most, asked.logprobs, echo=asked.echo)
-        )
+        form = CompletionForm(pool, logprobs=asked.logprobs is not None)
+        answering = Answering(self.workbench, pool, asked, asked.logprobs, echo=asked.echo)
+        return await self._answer(request, form, answering)
 
     async def chat(self, request: Request) -> Response:
         """Answer a conversation."""
         asked, pool = read(ChatAsked, await request.body()), self.workbench.pool
-        form = ChatForm(*self._head(pool), pool.tokenizer, logprobs=asked.logprobs)
-        logprobs = asked.top_logprobs if asked.logprobs else None
-        most = asked.most(pool, self.workbench.limits.new_tokens)
+        answering = Answering(self.workbench, pool, asked, asked.top_logprobs if asked.logprobs else None)
         try:
-            return await self._answer(request, asked, form, Answering(self.workbench, pool, asked, most, logprobs))
+            return await self._answer(request, ChatForm(pool, logprobs=asked.logprobs), answering)
         except PromptError as error:  # it was made of the messages
             found = ApiError.of(error)
             found.param = "messages"
             raise found from None
 
-    def _head(self, pool: Pool) -> tuple[str, str, str]:
-        """Id, model and fingerprint of an answer."""
-        return secrets.token_hex(12), pool.name, f"{pool.name}-{pool.card_hash[:12]}"
-
-    async def _answer(self, request: Request, asked: Asked, form: Form, answering: Answering) -> Response:
+    async def _answer(self, request: Request, form: Form, answering: Answering) -> Response:
+        asked = answering.asked
         if self.workbench.gpu and answering.logprobs is not None:
             raise ApiError(400, "logprobs are not offered on ZeroGPU; leave them out", "logprobs")
         try:
