@@ -116,13 +116,13 @@ class Asked(BaseModel):
     seed: int | None = Field(None, ge=-SEEDS, lt=SEEDS)
     n: int = Field(1, ge=1, le=MOST_TEXTS)
     best_of: int | None = None
-    stop: str | Texts = Field([], max_length=LONGEST_STOP)
+    stop: str | Texts = []
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
     policy: str = DEFAULT_POLICY
     draft_length: int | None = None
     ignore_eos: bool = False
-    min_tokens: int = 0
+    min_tokens: int = Field(0, ge=0)
     store: bool = True
 
     @model_validator(mode="before")

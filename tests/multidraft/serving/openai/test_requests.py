@@ -61,9 +61,11 @@ def http(pool_card: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         ({"stop": ["a", ""]}, "stop", "empty text"),
         ({"stop": ["a"] * 33}, "stop", "at most 32 texts"),
         ({"stop": ["b" * 1001]}, "stop", "may have 1,000 characters, got 1,001"),
+        ({"stop": "b" * 1001}, "stop", "may have 1,000 characters, got 1,001"),
         ({"prompt": [{}] * 9999}, "prompt", "prompt: input should be a valid"),
         ({"min_tokens": 4}, "min_tokens", "only offered together with ignore_eos"),
         ({"min_tokens": 4, "ignore_eos": True, "stop": "a"}, "min_tokens", "and without stop"),
+        ({"min_tokens": -1}, "min_tokens", "greater than or equal to 0"),
         (
             {"min_tokens": 9, "max_tokens": 8, "ignore_eos": True},
             "min_tokens",
