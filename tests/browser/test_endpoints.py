@@ -154,7 +154,7 @@ def test_the_examples_of_the_documents(
         elsewhere(exec, code, names)
     said = capsys.readouterr().out
     assert "times autoregressive decoding" in said and "'generate', 'stream'" in said
-    _, curl, _ = blocks("docs/api.md", "sh")
+    _, curl = blocks("docs/api.md", "sh")
     events = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, timeout=60, check=True).stdout
     *before, (kind, last) = [
         (kind, json.loads(data)[0]) for kind, data in re.findall(r"event: (\w+)\ndata: (.*)", events)
