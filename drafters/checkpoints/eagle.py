@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from transformers import LlamaConfig, PreTrainedModel
-from transformers.models.llama.modeling_llama import LlamaDecoderLayer
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
 from drafters.checkpoints.loading import explained
 from drafters.checkpoints.tensor_files import check_tensors, first_file, read_config, read_tensors, whole_number
@@ -115,16 +115,20 @@ def _shape(
     if layer.get("rope_theta") is None and not layer.get("rope_parameters") and not layer.get("rope_scaling"):
         layer["rope_theta"] = 10_000.0  # the default of the published code
     plain = {name: value for name, value in layer.items() if name in _LLAMA_FIELDS and value is not None}
+    for name in _SIZES & set(plain):
+        whole_number(plain, name, config_file)
     with explained(f"{config_file} is no configuration of a Llama layer"):
         llama = LlamaConfig(**plain)
     rotary = llama.rope_parameters or {}
-    kind = rotary.get("rope_type", "default")
+    kind = str(rotary.get("rope_type", "default"))
     if kind not in FIXED_ROTATIONS or rotary.get("partial_rotary_factor", 1.0) != 1.0:
         kind = f"{rotary['partial_rotary_factor']:g} of each head" if kind in FIXED_ROTATIONS else f"type {kind!r}"
         known = ", ".join(sorted(FIXED_ROTATIONS))
         raise PoolError(f"{config_file}: rotary positions of {kind} are not supported, only {known} of whole heads")
     if llama.head_dim is None:  # the library would take it from the hidden size, of whatever number of heads
         llama.head_dim = llama.hidden_size // llama.num_attention_heads
+    with explained(f"{config_file}: rotary positions cannot be computed from rope_theta and rope_parameters"):
+        LlamaRotaryEmbedding(llama)
     target_size = int(target_config.hidden_size)
     if "layers.0.hidden_norm.weight" not in tensors:
         if "fc.weight" not in tensors or "layers.0.self_attn.q_proj.weight" not in tensors:
@@ -182,10 +186,11 @@ def _whole_numbers(config: Mapping[str, Any], name: str, file: Path) -> list[int
     return value
 
 
-_LLAMA_FIELDS = {
+_SIZES = {
     "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
-    "rms_norm_eps", "vocab_size", "max_position_embeddings", "rope_theta", "rope_scaling", "rope_parameters",
+    "vocab_size", "max_position_embeddings",
 }  # fmt: skip
+_LLAMA_FIELDS = {*_SIZES, "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters"}
 FIXED_ROTATIONS = {"default", "linear", "llama3", "yarn"}
 """Types of rotary positions that do not change with the text."""
 
@@ -241,7 +246,8 @@ def _check(
     if (size := shape.config.hidden_size) != shape.target_size:
         reasons["embed_tokens.weight"] = f"its hidden size of {size} differs from the target's {shape.target_size}"
     used = {name: tensor for name, tensor in tensors.items() if name not in UNUSED}
-    check_tensors(file, used, expected, "EAGLE heads", _OPTIONAL - set(reasons), reasons)
+    what = "EAGLE-3 heads" if shape.generation == 3 else "EAGLE-1 and -2 heads"
+    check_tensors(file, used, expected, what, _OPTIONAL - set(reasons), reasons)
     if "d2t" not in used:
         return
     ids = tensors["d2t"].long() + torch.arange(shape.vocab_size)

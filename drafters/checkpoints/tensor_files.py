@@ -65,7 +65,7 @@ def read_tensors(file: Path, device: str = "cpu") -> dict[str, torch.Tensor]:
             return load_file(file, device=device)
         tensors = torch.load(file, map_location=device, weights_only=True)
     except (SafetensorError, OSError, RuntimeError, ValueError, EOFError) as error:
-        raise PoolError(f"cannot read {file}: {first_line(error)}") from None
+        raise PoolError(f"cannot read {file}: {first_line(error)}; if it is incomplete, get it again") from None
     except Exception as error:  # unpickling raises whatever it likes
         raise PoolError(f"cannot read {file}: it is not a file of tensors ({type(error).__name__})") from None
     if not isinstance(tensors, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):

@@ -267,6 +267,11 @@ def without(name):
         ("eagle3", lambda t: t.update(extra=torch.zeros(1)), r"holds the tensor extra of shape \[1\], which EAGLE"),
         ("eagle3.1", without("layers.1.self_attn.k_proj.bias"), r"1\.self_attn\.k_proj\.bias of shape \[32\]"),
         ("eagle1", without("fc.weight"), "is in no known layout"),
+        (
+            "eagle1",
+            lambda t: t.update(d2t=torch.zeros(9)),
+            r"tensor d2t of shape \[9\], which EAGLE-1 and -2 heads do not",
+        ),
         ("eagle1", cut("fc.bias", slice(3)), r"tensor fc\.bias has the shape \[3\], but \[24\]"),
     ],
 )
@@ -285,6 +290,11 @@ HALF_TURNED = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor
         ("eagle3", "rope_scaling", {"rope_type": "dynamic", "factor": 2.0}, "type 'dynamic' are not supported"),
         ("eagle3", "rope_scaling", {"rope_type": "mrope", "mrope_section": [2, 1, 1]}, "type 'mrope' are not"),
         ("eagle3", "rope_parameters", HALF_TURNED, r"json: rotary positions of 0\.5 of each head are not supported"),
+        ("eagle3", "rope_theta", "big", r"config\.json: rotary positions cannot be computed from rope_theta and rope"),
+        ("eagle3", "rope_scaling", {"rope_type": ["a"]}, "are not supported, only default"),
+        ("eagle3", "rms_norm_eps", "small", r"field 'rms_norm_eps': TypeError: .*expected float, got str"),
+        ("eagle3", "num_key_value_heads", 0, r"num_key_value_heads must be a whole number of at least 1, got 0"),
+        ("eagle3", "intermediate_size", -1, r"intermediate_size must be a whole number of at least 1, got -1"),
         ("speculators", "transformer_layer_config", [1], "transformer_layer_config must be an object"),
         ("eagle3", "eagle_config", "none", "eagle_config must be an object, got 'none'"),
         ("eagle3", "draft_vocab_size", "many", "draft_vocab_size must be a whole number of at least 1"),
@@ -328,5 +338,5 @@ def test_files_that_are_none(tmp_path, target):
     with pytest.raises(PoolError, match=r"holds no EAGLE head: it should have config\.json and one of"):
         read_head(folder, target)
     (folder / "model.safetensors").write_bytes(b"no tensors")
-    with pytest.raises(PoolError, match=r"cannot read .*model\.safetensors"):
+    with pytest.raises(PoolError, match=r"cannot read .*model\.safetensors: .*; if it is incomplete, get it again"):
         read_head(folder, target)
