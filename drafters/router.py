@@ -16,7 +16,7 @@ import mmh3
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from drafters.errors import PoolError
+from drafters.errors import PoolError, TrainingError
 
 FEATURES = 1 << 13
 WEIGHTS, LABELS = "router.safetensors", "router.json"
@@ -67,11 +67,17 @@ class Router:
 
     @classmethod
     def train(cls, prompts: Sequence[str], suited: Sequence[Collection[str]]) -> Router:
-        """Fit to ``prompts`` and the drafters that suit each, by a regularised logistic regression per drafter."""
+        """Fit to ``prompts`` and the drafters that suit each, by a regularised logistic regression per drafter.
+
+        Raises:
+            TrainingError: no prompts, or a drafter that suits all of them.
+        """
         from scipy.sparse import csr_array
         from sklearn.linear_model import LogisticRegression  # takes a second to import, and only training needs it
 
         names = sorted(set().union(*suited))
+        if not names or any(name in suited[0] and all(name in s for s in suited) for name in names):
+            raise TrainingError("a router learns from prompts that suit a drafter and prompts that do not; give both")
         places, values = zip(*map(features, prompts), strict=True)
         ends = np.cumsum([0, *map(len, places)])
         content = np.concatenate(values, dtype=np.float64), np.concatenate(places), ends

@@ -8,7 +8,7 @@ import yaml
 from sklearn.feature_extraction.text import HashingVectorizer
 
 import multidraft as md
-from drafters.errors import PolicyError, PoolError
+from drafters.errors import PolicyError, PoolError, TrainingError
 from drafters.pool import load_pool
 from drafters.router import FEATURES, Router, features
 from multidraft.training.pocket.corpus import FAMILIES
@@ -65,6 +65,14 @@ def test_its_features_are_those_of_scikit_learn(prompt):
     row[places] = values
     hashed = HashingVectorizer(n_features=FEATURES, ngram_range=(1, 2), alternate_sign=False)
     assert row == pytest.approx(hashed.transform([prompt]).toarray()[0], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "suited"), [([], []), (["one", "two"], [{"near"}, {"near"}]), (["one", "two"], [(), ()])]
+)
+def test_prompts_that_teach_nothing_are_refused(prompts, suited):
+    with pytest.raises(TrainingError, match="learns from prompts that suit a drafter and prompts that do not"):
+        Router.train(prompts, suited)
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "labels"])
