@@ -39,6 +39,11 @@ class Graphs:
     def _pool(self) -> Any:
         return torch.cuda.graph_pool_handle()
 
+    def directly(self, function: Callable[[], T]) -> T:
+        """Run something as it is. Triton launches kernels on the current device, wherever their tensors are."""
+        with torch.cuda.device(self.device if self.device.type == "cuda" else -1):
+            return function()
+
     def beside(self, function: Callable[[], T]) -> T:
         """Run something on the stream on which graphs are recorded."""
         current = torch.cuda.current_stream(self.device)
@@ -82,18 +87,19 @@ class Replayed(Generic[T]):
     def __call__(self) -> T:
         """What the function returns; valid until the next call of any :class:`Replayed` of these graphs."""
         if not self.captured or Graphs.given_up:
-            return self._function()
+            return self._graphs.directly(self._function)
         try:
             return self._replayed()
         except Exception as error:
-            result = self._function()  # raises too where it was not for the graph
+            result = self._graphs.directly(self._function)  # raises too where it was not for the graph
             self._go_without(error)
             return result
 
     def _replayed(self) -> T:
         if not self._warm:
+            result = self._graphs.beside(self._function)
             self._warm = True
-            return self._graphs.beside(self._function)
+            return result
         if self._recorded is None:
             self._recorded = self._graphs.beside(lambda: self._graphs.record(self._function))
         replay, result = self._recorded

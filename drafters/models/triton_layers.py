@@ -153,7 +153,8 @@ def difference(weights: Weights, rotary: torch.nn.Module) -> float:
         start, found[kind] = base, []
         for length in (32, 1, 32):
             ids = torch.arange(length, device=like.device)[None]
-            found[kind].append(run(kind, one, cache, Fed(ids, start, start, base)).float())
+            with torch.cuda.device_of(like):  # Triton launches kernels on the current device
+                found[kind].append(run(kind, one, cache, Fed(ids, start, start, base)).float())
             start = start + length
     pairs = zip(found[TorchKernels], found[TritonKernels], strict=True)
     return max(float((mine - theirs).norm() / mine.norm()) for mine, theirs in pairs)

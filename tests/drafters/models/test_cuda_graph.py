@@ -1,6 +1,7 @@
 """Functions recorded as CUDA graphs."""
 
 import logging
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -119,6 +120,30 @@ def test_an_error_of_the_function_itself_is_raised_and_blames_no_graph(graphs, c
     with pytest.raises(ValueError, match="no such token"):
         Replayed(fail, Emulated())()
     assert not Graphs.given_up and not caplog.records
+
+
+def test_what_failed_at_first_is_not_recorded_before_it_has_run(graphs):
+    emulated, calls = Emulated(), []
+
+    def fail_at_first():
+        calls.append(emulated.counts["record"])
+        if len(calls) <= 2:
+            raise MemoryError
+        return torch.ones(1)
+
+    run = Replayed(fail_at_first, emulated)
+    with pytest.raises(MemoryError):
+        run()
+    run(), run()
+    assert calls[:4] == [0, 0, 0, 1]  # neither twice, then as it is, then to be recorded
+
+
+def test_what_is_not_recorded_runs_on_the_device_of_its_tensors(monkeypatch):
+    entered = []
+    monkeypatch.setattr(torch.cuda, "device", lambda device: entered.append(device) or nullcontext())
+    for device in (torch.device("cuda:1"), torch.device("cpu")):
+        Replayed(lambda: None, Graphs(device), captured=False)()
+    assert entered == [torch.device("cuda:1"), -1]
 
 
 @needs_cuda
