@@ -161,6 +161,9 @@ class TorchModel:
         first, last = min(feed.slot for feed in feeds), max(feed.slot for feed in feeds)
         self._make_room(last + 1, end)
         for member, feed in asked:
+            if self.static and not (feed.start or self.kernels.scattered):
+                # What an earlier text left is hidden by weights of 0, which do not hide what is no number.
+                self._cache[:, feed.slot, member] = 0
             self._written[feed.slot][member] = feed.start + len(feed.ids) + steps
         each = Counter(member for member, _ in asked)
         texts = last + 1 - first if model is not None else max(each.values())

@@ -126,6 +126,15 @@ def test_what_is_made_anew_has_room_for_the_texts_that_are_left(static):
     close(first.forward([7], 21)[-1], tiny.logits_of(model, [*ids[:20], 1, 7])[-1])
 
 
+def test_a_text_whose_numbers_were_none_spoils_no_later_one(static):
+    model = tiny.llama(1)
+    decoder = TorchDecoder(model, static=static)
+    decoder.forward([1] * 20, 0)
+    with torch.inference_mode():
+        decoder.runs.stack._cache.fill_(torch.nan)
+    close(decoder.forward([2, 3, 4], 0), tiny.logits_of(model, [2, 3, 4]))
+
+
 @pytest.mark.parametrize(
     "settings",
     [
