@@ -12,6 +12,7 @@ from drafters.card import find_card, load_card
 from drafters.checkpoints.loading import tokenizer_of
 from drafters.errors import UserError
 from drafters.retrieval.datastore import build_datastore, count_tokens
+from multidraft.bench.table import count
 from multidraft.commands.options import add_pool, written_files
 
 
@@ -44,8 +45,9 @@ def _write_datastore(options: argparse.Namespace, tokenizer: PreTrainedTokenizer
     built = build_datastore(options.out, options.texts, tokenizer)
     seconds = built.seconds + built.sort_seconds
     print(
-        f"{options.out}: {built.texts:,} texts, {built.tokens:,} tokens, {built.size / 1e6:.1f} MB in {seconds:.1f} s "
-        f"({built.size / 1e6 / seconds:.1f} MB/s; tokenising {built.seconds:.1f} s, sorting {built.sort_seconds:.1f} s)"
+        f"{options.out}: {count(built.texts, 'text')}, {built.tokens:,} tokens, {built.size / 1e6:.1f} MB "
+        f"in {seconds:.1f} s ({built.size / 1e6 / seconds:.1f} MB/s; "
+        f"tokenising {built.seconds:.1f} s, sorting {built.sort_seconds:.1f} s)"
     )
 
 
@@ -56,5 +58,5 @@ def _write_token_map(options: argparse.Namespace, tokenizer: PreTrainedTokenizer
         counts = count_tokens(options.texts, tokenizer)
         frequent = counts.most_common(options.most)
         options.out.write_text(json.dumps([token for token, _ in frequent]), "utf-8")
-    share = sum(count for _, count in frequent) / counts.total()
+    share = sum(found for _, found in frequent) / counts.total()
     print(f"{options.out}: {len(frequent):,} tokens, {share:.2%} of all {counts.total():,} in these texts")

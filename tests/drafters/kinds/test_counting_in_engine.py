@@ -160,7 +160,7 @@ def test_the_command_says_what_it_built(pool, card, tmp_path, capsys):
     (tmp_path / "text.txt").write_text("abcdefg hi " * 300 + "\nabc")
     assert main(["datastore", "build", "--pool", str(card), "--out", str(out), str(tmp_path / "text.txt")]) == 0
     printed = capsys.readouterr().out
-    assert "1 texts, 3,305 tokens" in printed and "MB/s" in printed
+    assert "1 text, 3,305 tokens" in printed and "MB/s" in printed
     store = Datastore.open(out, tokenizer_fingerprint(tiny.tokenizer()), tiny.VOCAB)
     assert pool.decode(store.tokens[:-1].tolist()).startswith("abcdefg hi abc")
     assert not list(tmp_path.glob("*.part"))
