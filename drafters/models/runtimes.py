@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
+from drafters.checkpoints.model_sizes import window_of
 from drafters.models import onnx_decoder, torch_decoder
 from drafters.models.decoder import Decoder, Group
 from drafters.models.onnx_decoder import OnnxDecoder, OnnxGroup
@@ -69,9 +70,8 @@ class HubDecoder(Decoder):
     def __init__(self, model: PreTrainedModel):
         self.model = model
         self.parameter_count = model.num_parameters()
-        config = model.config.get_text_config()
-        self.window = int(getattr(config, "max_position_embeddings", None) or 1 << 30)
-        self.last_id = int(config.vocab_size) - 1
+        self.window = window_of(model) or 1 << 30
+        self.last_id = int(model.config.get_text_config().vocab_size) - 1
         self._clear()
 
     def _clear(self) -> None:

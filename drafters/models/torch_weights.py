@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -95,9 +95,8 @@ class Layer:
 
     def of(self, model: int) -> Layer:
         """That of one of the models."""
-        products = (part.of(model) for part in (self.qkv, self.out, self.gate_up, self.down))
-        qkv, out, gate_up, down = products
-        return Layer(_row(self.norm1, model), qkv, out, _row(self.norm2, model), gate_up, down, self.slides)
+        products = {name: getattr(self, name).of(model) for name in ("qkv", "out", "gate_up", "down")}
+        return replace(self, **products, norm1=_row(self.norm1, model), norm2=_row(self.norm2, model))
 
 
 @dataclass(frozen=True)
@@ -123,11 +122,15 @@ class Weights:
         if self.count == 1:
             return self
         one = slice(model, model + 1)
-        norms = self.head_norms if self.head_norms is None else self.head_norms[:, one]
-        shape = self.norm, self.heads, self.kv_heads, self.head_size, self.sliding_window
-        layers = [layer.of(model) for layer in self.layers]
-        head = self.head.of(model)
-        return Weights(1, self.embedding[one], layers, norms, _row(self.final_norm, model), head, *shape)
+        return replace(
+            self,
+            count=1,
+            embedding=self.embedding[one],
+            layers=[layer.of(model) for layer in self.layers],
+            head_norms=None if self.head_norms is None else self.head_norms[:, one],
+            final_norm=_row(self.final_norm, model),
+            head=self.head.of(model),
+        )
 
 
 def _row(norm: torch.Tensor, model: int) -> torch.Tensor:

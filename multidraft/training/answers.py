@@ -47,11 +47,6 @@ class Answer(Encoded):
     top_probs: torch.Tensor
 
 
-def next_answer_ids(batch: Batch) -> torch.Tensor:
-    """Ids ``(answer tokens,)`` that :func:`~drafters.learning.distil.answer_logits` predicts."""
-    return batch.ids.roll(-1, dims=1)[batch.predicts_answer]
-
-
 def language_model_loss(model: PreTrainedModel, pad: int, device: str) -> LossOf:
     """The loss of ``model`` on a batch: of reference texts the mean cross-entropy; of answers that between the target's
     distributions over its likeliest tokens and the model's."""
@@ -62,7 +57,8 @@ def language_model_loss(model: PreTrainedModel, pad: int, device: str) -> LossOf
             logits = answer_logits(model, texts)
         logits = logits.float()
         if isinstance(batch, Batch):
-            return functional.cross_entropy(logits, next_answer_ids(texts)), texts.ids.numel()
+            next_ids = texts.ids.roll(-1, dims=1)[texts.predicts_answer]
+            return functional.cross_entropy(logits, next_ids), texts.ids.numel()
         top_ids = torch.cat([answer.top_ids for answer in batch]).to(device)
         top_probs = torch.cat([answer.top_probs for answer in batch]).to(device)
         return distillation_loss(logits, top_ids, top_probs), texts.ids.numel()

@@ -47,7 +47,7 @@ class Budget:
 
 def learning_rate_factor(progress: float) -> float:
     """Warm-up, constant, then linear cool-down to zero (a schedule that a resumed run can continue)."""
-    warm = min(1.0, progress / WARMUP_SHARE) if progress < WARMUP_SHARE else 1.0
+    warm = min(1.0, progress / WARMUP_SHARE)
     return max(0.0, warm * min(1.0, (1.0 - progress) / COOLDOWN_SHARE))
 
 

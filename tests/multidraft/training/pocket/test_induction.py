@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from drafters.learning.distil import answer_logits, collate
-from multidraft.training.answers import next_answer_ids
 from multidraft.training.plan import make_llama
 from multidraft.training.pocket.data import echo
 from multidraft.training.pocket.induction import plant_copying
@@ -25,7 +24,8 @@ def models(tokenizer):
 
 @torch.inference_mode()
 def accuracy(model, batch):
-    return (answer_logits(model, batch).argmax(-1) == next_answer_ids(batch)).float().mean().item()
+    next_ids = batch.ids.roll(-1, dims=1)[batch.predicts_answer]
+    return (answer_logits(model, batch).argmax(-1) == next_ids).float().mean().item()
 
 
 def test_it_repeats_random_tokens_untrained(tokenizer, models):
