@@ -151,15 +151,13 @@ def _shape(
             f"but this target has {count} layers"
         )
 
-    def size(config: Mapping[str, Any], name: str) -> int | None:
-        return None if config.get(name) is None else whole_number(config, name, config_file)
-
+    own = whole_number(layer, "draft_vocab_size", config_file, int(llama.vocab_size))
     return HeadShape(
         generation=3,
         config=llama,
-        vocab_size=size(config, "draft_vocab_size") or size(layer, "draft_vocab_size") or int(llama.vocab_size),
+        vocab_size=whole_number(config, "draft_vocab_size", config_file, own),
         layers=layers,
-        target_size=size(config, "target_hidden_size") or target_size,
+        target_size=whole_number(config, "target_hidden_size", config_file, target_size),
         norm_before_residual=bool(config.get("norm_before_residual")),
         # (SpecForge once meant by the same word that logits are read from normalised states, which all heads do.)
         norm_output=bool(config.get("norm_output")),

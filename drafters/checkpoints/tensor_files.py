@@ -28,8 +28,8 @@ def read_config(file: Path) -> dict[str, Any]:
 
 
 def whole_number(config: Mapping[str, Any], name: str, file: Path, default: int | None = None) -> int:
-    """A number of 1 or more from the configuration of ``file``."""
-    value = config.get(name, default)
+    """A number of 1 or more from the configuration of ``file``; the default also where it says null."""
+    value = default if (found := config.get(name)) is None else found
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise PoolError(f"{file}: {name} must be a whole number of at least 1, got {value!r}")
     return value

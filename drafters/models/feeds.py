@@ -139,9 +139,7 @@ class SlotDecoder(Decoder):
         last: int | None = None,
         capture: Sequence[int] = (),
         lend: bool = False,
-        into: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """As of :class:`~drafters.models.decoder.Decoder`; ``into`` is where to write the logits."""
         length = len(ids)
         self._check(start + length)
         rows = length if last is None or last > length else last
@@ -151,9 +149,7 @@ class SlotDecoder(Decoder):
             hidden = found.hidden
             self.captured = hidden if lend or not capture else {layer: joined([hidden[layer]]) for layer in capture}
             self.likeliest = found.likeliest
-            if into is None:
-                return found.logits if lend else self.whole(found.logits.clone())
-            return into.copy_(self.whole(found.logits))
+            return found.logits if lend else self.whole(found.logits.clone())
         pieces = []
         for begin, end, wanted in pieces_of(0, length, rows, most):
             logits = self.forward(ids[begin:end], start + begin, last=wanted, capture=capture, lend=lend)
@@ -161,8 +157,7 @@ class SlotDecoder(Decoder):
             pieces.append((logits.clone(), lent) if lend else (logits, self.captured))
         self.captured = {layer: joined([hidden[layer] for _, hidden in pieces]) for layer in capture}
         self.likeliest = None
-        whole = torch.cat([logits for logits, _ in pieces])[-rows:]
-        return whole if into is None else into.copy_(whole)
+        return torch.cat([logits for logits, _ in pieces])[-rows:]
 
     def most(self, end: int) -> int:
         """How many tokens are fed at once where ``end`` are cached afterwards."""

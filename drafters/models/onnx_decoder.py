@@ -69,5 +69,5 @@ class OnnxGroup:
     def forward(self, ids: Sequence[int], cached: Sequence[int], *, last: int) -> torch.Tensor:
         logits = torch.empty(len(self.decoders), min(last, len(ids)), self.vocab_size)
         for decoder, start, rows in zip(self.decoders, cached, logits, strict=True):
-            decoder.forward(ids[start:], start, last=last, into=rows)
+            rows.copy_(decoder.whole(decoder.forward(ids[start:], start, last=last, lend=True)))
         return logits

@@ -25,9 +25,8 @@ from multidraft.training.publish import check_login, check_push, finish, learnt_
 from multidraft.training.specialists import distil
 from multidraft.training.work import write_text
 
-EPOCHS = {"drafter": 3.0, "new": 20.0, "eagle": 20.0}
-RATES = {"drafter": 5e-5, "new": 2e-3, "eagle": 5e-4}
-"""Peak learning rates by what is trained: an existing model, a new one, heads."""
+DEFAULTS = {"drafter": (3.0, 5e-5), "new": (20.0, 2e-3), "eagle": (20.0, 5e-4)}
+"""Epochs and peak learning rates by what is trained: an existing model, a new one, heads."""
 COUNTS = ("batch_tokens", "max_new_tokens", "batch", "evaluate", "vocabulary", "limit")
 POSITIVE = ("minutes", "epochs", "lr", "feature_memory", *COUNTS)
 
@@ -117,7 +116,7 @@ def _plan(options: argparse.Namespace) -> tuple[Plan, PreTrainedTokenizerBase]:
     start: Source | Shape | None = None
     if options.kind == "lm":
         start = source_of(options.drafter) if options.drafter else Shape.parse(options.new or "2x768")
-    what = "eagle" if options.kind == "eagle" else "drafter" if options.drafter else "new"
+    epochs, lr = DEFAULTS["eagle" if options.kind == "eagle" else "drafter" if options.drafter else "new"]
     tokenizer = tokenizer_of(target, options.out / "card.yaml")
     form = load_card(options.card)[0] if options.card else None
     if form and form.chat_template:
@@ -136,8 +135,8 @@ def _plan(options: argparse.Namespace) -> tuple[Plan, PreTrainedTokenizerBase]:
         tasks=read_tasks(options.data, options.tasks, templates, options.column, options.limit, options.heldout),
         work=options.work or options.out / "work",
         asking=Asking(tuple(options.temperatures), options.max_new_tokens, options.batch, options.seed),
-        epochs=options.epochs or EPOCHS[what],
-        lr=options.lr or RATES[what],
+        epochs=options.epochs or epochs,
+        lr=options.lr or lr,
         feature_memory=int(options.feature_memory * 2**30),
         chat_template=form.chat_template if form else None,
         chat_template_kwargs=form.chat_template_kwargs if form else {},
