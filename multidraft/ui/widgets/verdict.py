@@ -101,7 +101,8 @@ def verdict_html(advice: Advice, *, run_more: bool = False, may_load: bool = Fal
     ]
     more = untried(advice) if run_more else None
     said = ([sentence.split("`") for sentence in part] for part in verdict(advice))
-    return _template.verdict(*said, shown, more, left_out(advice), may_load)
+    pool = advice.text.conditions.pool if may_load and advice.text else ""
+    return _template.verdict(*said, shown, more, left_out(advice), pool)
 
 
 def titled(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -186,12 +187,13 @@ class PoolTab:
         self.stop_loading.click(self.stop, None, None, **QUICK)
 
     def linked(self, request: gr.Request) -> list[str]:
-        """The drafters that the page's address chooses to leave out."""
-        return str(request.query_params.get("without", "")).split(",")
+        """The pool that the page's address is about, and the drafters that it chooses to leave out, if it does."""
+        query = request.query_params
+        return [query.get("with_pool", ""), *query["without"].split(",")] if "without" in query else []
 
     def show(self, asked: Sequence[str] = ()) -> Updates:
         """The pool with the costs measured so far, and the drafters by task over all of its recorded runs; those
-        ``asked`` for chosen to be left out, once."""
+        ``asked`` for (:meth:`linked`) chosen to be left out, once, if the pool is theirs."""
         bench, card = self.workbench, self._card()
         shown: Updates = {
             self.pool: pool_html(bench.pool, bench.hardware, bench.version),
@@ -199,9 +201,13 @@ class PoolTab:
         }
         if asked:
             shown[self.asked] = []
+            if asked[0] not in ("", bench.pool.name):
+                said = f"The link leaves drafters out of pool {asked[0]}, but {bench.pool.name} is loaded: "
+                gr.Warning(escape(f"{said}load {asked[0]}, then follow the link again."))
+                asked = ()
         if card is not None:
             names, gone = [entry.name for entry in card.drafters], left_out(card, bench.pool.card)
-            chosen = [name for name in names if name in asked or name in gone]
+            chosen = [name for name in names if name in asked[1:] or name in gone]
             shown[self.left_out] = gr.Dropdown(names, value=chosen, multiselect=True)
         try:
             known = aggregates.drafter_by_task(bench.store.path, Filter(pool=bench.pool.name))
