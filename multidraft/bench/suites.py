@@ -105,7 +105,7 @@ def load_prompts(
     ``.jsonl``: objects with ``turns`` (Spec-Bench, MT-bench; the first turn is the prompt), ``prompt`` or OpenAI's
     ``messages``, as they are or in the ``body`` of a batch file (the first turn, below what the system says before it),
     and optionally ``question_id`` or ``id`` and ``category`` or ``task``. ``.json``: a list of such objects.
-    ``.csv``: the same as columns. Anything else: one prompt a line, empty lines skipped.
+    ``.csv``: the same as columns, between commas or semicolons. Anything else: one prompt a line, empty lines skipped.
 
     Args:
         adapt: makes an object or row of another form one of those above.
@@ -162,17 +162,17 @@ class _File:
         try:
             return raw.decode("utf-8" if begin else "utf-8-sig")
         except UnicodeDecodeError as error:
-            if self._binary():
+            if b"\0" in self.head and not self.head.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
                 raise SuiteError(f"{self.path.name} is a picture or other binary file, not text") from None
             raise SuiteError(
                 f"{self.path.name} is not UTF-8 text (byte {begin + error.start}); save it as UTF-8"
             ) from None
 
-    def _binary(self) -> bool:
-        """Whether it begins as no text does, in whatever encoding."""
+    @property
+    def head(self) -> bytes:
+        """Its first bytes."""
         with self.path.open("rb") as file:
-            head = file.read(SMALL)
-        return b"\0" in head and not head.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
+            return file.read(SMALL)
 
     def lines(self) -> Iterator[tuple[int, str | None]]:
         """All lines with their numbers; ``None`` for one of more than ``MAX_ENTRY`` bytes."""
@@ -250,13 +250,14 @@ def _csv_rows(file: _File, adapt: Adapt) -> Iterator[SuiteItem | LineProblem]:
             raise csv.Error(_TOO_LONG)
         return line[1]
 
-    reader = csv.DictReader(map(text, file.lines()), strict=True)
+    mark = ";" if b";" in (header := file.head.partition(b"\n")[0]) and b"," not in header else ","
+    reader = csv.DictReader(map(text, file.lines()), delimiter=mark, strict=True)
     try:
         columns = reader.fieldnames or []
     except csv.Error as error:
         yield LineProblem(1, f"the header is not valid CSV ({error})")
         return
-    if not {"prompt", "turns"} & set(adapt(dict.fromkeys(columns, "?"))):
+    if not {"prompt", "turns"} & {name.strip().lower() for name in adapt(dict.fromkeys(columns, "?"))}:
         found = ", ".join(columns)[:MAX_NAME] or "none"
         yield LineProblem(1, f"the header needs a column 'prompt' (or 'turns'); it has: {found}")
         return
@@ -277,10 +278,8 @@ def _plain_lines(file: _File, adapt: Adapt) -> Iterator[SuiteItem | LineProblem]
             yield SuiteItem(str(number), line.strip())
 
 
-_OBJECTS = _json_lines, "one JSON object with 'prompt' per line"
 _FORMS = {
-    ".jsonl": _OBJECTS,
-    ".ndjson": _OBJECTS,
+    **dict.fromkeys((".jsonl", ".ndjson"), (_json_lines, "one JSON object with 'prompt' per line")),
     ".json": (_json_values, "a list of JSON objects with 'prompt'"),
     ".csv": (_csv_rows, "a header with a column 'prompt', and one prompt per row"),
 }
@@ -288,7 +287,8 @@ _FORMS = {
 
 
 def item_of(row: Row, line: int) -> SuiteItem | LineProblem:
-    """The prompt of a row, or what is wrong with it."""
+    """The prompt of a row, or what is wrong with it; keys count in any case."""
+    row = {str(name).strip().lower(): value for name, value in row.items()}
     prompt, turns, which = row.get("prompt"), row.get("turns"), "'prompt'"
     if prompt is None and turns == []:
         return LineProblem(line, "'turns' is empty")

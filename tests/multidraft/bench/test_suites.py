@@ -49,7 +49,7 @@ def test_json_suffixes(tmp_path, suffix):
 
 
 def test_csv_with_quotes_commas_and_line_breaks(tmp_path):
-    content = 'id,task,prompt\r\n1,sql,"List ""all"", please"\r\n2,,"two\r\nlines"\r\n\r\n3,math,1+1\r\n'
+    content = 'ID,Task,prompt\r\n1,sql,"List ""all"", please"\r\n2,,"two\r\nlines"\r\n\r\n3,math,1+1\r\n'
     assert load(tmp_path, "a.csv", content).items == [
         SuiteItem("1", 'List "all", please', "sql"),
         SuiteItem("2", "two\r\nlines"),
@@ -57,8 +57,8 @@ def test_csv_with_quotes_commas_and_line_breaks(tmp_path):
     ]
 
 
-def test_csv_with_turns(tmp_path):
-    content = 'question_id,category,turns\n5,qa,"[""First"", ""Second""]"\n6,qa,Plain\n7,qa,"[broken"\n'
+def test_csv_with_turns_between_semicolons(tmp_path):
+    content = 'Question_ID;category ;Turns\n5;qa;"[""First"", ""Second""]"\n6;qa;Plain\n7;qa;"[broken"\n'
     suite = load(tmp_path, "a.csv", content)
     assert suite.items == [SuiteItem("5", "First", "qa"), SuiteItem("6", "Plain", "qa")]
     assert suite.problems == [LineProblem(4, "'turns' is not a valid JSON list")]
