@@ -12,6 +12,7 @@ from starlette.routing import Route
 from multidraft.service.jobs import Job
 from multidraft.service.workbench import Reading, RunJob, Workbench
 from multidraft.serving.guard import has_key
+from storage import queries
 from storage.deletion import delete
 from storage.filters import Filter, run_id
 from storage.problems import StorageError
@@ -63,16 +64,18 @@ class Operator:
             return refused
         number, batch = request.path_params.get("number"), request.path_params.get("batch")
         chosen = Filter(batch_id=(batch,)) if batch else Filter(id=(run_id(number or 0),))
-        job = self.jobs.find(batch, Job) if batch else None
-        if job and not job.done:
-            return JSONResponse({"detail": "it is still under way: stop it first"}, 409)
+        path = self._workbench.store.path
         try:
-            deleted = await run_in_threadpool(delete, self._workbench.store.path, chosen)
+            run = None if batch else await run_in_threadpool(queries.run, path, number or 0)
+            job = self.jobs.find(batch or (run and run.origin.batch_id) or "", Job)
+            if batch and job and not job.done:
+                return JSONResponse({"detail": "it is still under way: stop it first"}, 409)
+            deleted = await run_in_threadpool(delete, path, chosen)
         except StorageError as error:
             return JSONResponse({"detail": str(error)}, 503)
         if not deleted:
             return JSONResponse({"detail": "the history has no such run"}, 404)
-        if job:  # the page shows it from there
+        if job and job.done:  # the page shows what is left of it from there
             self.jobs.forget(job)
         self._workbench.cut_off.pop(batch or "", None)
         return JSONResponse({"deleted": deleted})

@@ -10,6 +10,7 @@ from multidraft.bench.measure import Request
 from multidraft.bench.suites import SuiteItem
 from multidraft.service.batch import BatchJob
 from multidraft.service.queue import CALLER, Caller
+from multidraft.service.race import RaceJob
 from multidraft.serving.callers import visitor_of
 from multidraft.serving.guard import Guard
 from multidraft.serving.openai.answers import ended_early
@@ -107,6 +108,10 @@ def test_an_operator_deletes_runs(workbench, gate) -> None:
     assert batch.wait(30) and workbench.store.flush()
     assert client.delete(f"/operator/batches/{batch.id}").json() == {"deleted": 1}
     assert workbench.jobs.find(batch.id, BatchJob) is None
+    race = RaceJob(workbench, tiny.texts(1)[0], ["ucb", "random"], SamplingParams(max_new_tokens=8))
+    assert workbench.jobs.submit(race).wait(30) and workbench.store.flush()
+    assert client.delete(f"/operator/runs/{race.runs[0].id}").json() == {"deleted": 1}
+    assert workbench.jobs.find(race.id, RaceJob) is None, "the page would show the deleted run"
     workbench.store.path.write_bytes(b"no database" * 100)
     damaged = client.delete("/operator/runs/1")
     assert damaged.status_code == 503 and "damaged" in damaged.json()["detail"]
