@@ -81,15 +81,16 @@ def arms_chart(rounds: Sequence[Round], drafters: Sequence[str]) -> Chart:
         for name, place in zip(drafters, theme.drafter_places(drafters), strict=True)
     ]
     lines.append((None, theme.TARGET_COLOUR, "circle"))
+    names = [escape(name or NO_DRAFT) for name, *_ in lines]
     traces = []
-    for line, (name, colour, symbol) in enumerate(lines):
+    for shown, (name, colour, symbol) in zip(names, lines, strict=True):
         played = [r for r in rounds if r.drafter == name]
         traces.append(
             {
                 "type": "scatter",
                 "x": [r.index + 1 for r in played],
-                "y": [line] * len(played),
-                "name": escape(name or NO_DRAFT),
+                "y": [shown] * len(played),
+                "name": shown,
                 "mode": "markers",
                 "marker": {
                     "color": colour,
@@ -105,11 +106,9 @@ def arms_chart(rounds: Sequence[Round], drafters: Sequence[str]) -> Chart:
     height = max(POLICY_HEIGHT, 88 + NAME_HEIGHT * len(lines))
     layout = base_layout("Selected drafter by round", "round (larger dot: more accepted)", "", height)
     layout["xaxis"]["range"] = [0, max(10, len(rounds)) * 1.03]
-    layout["yaxis"] |= {
-        "tickvals": list(range(len(lines))),
-        "ticktext": [escape(name or NO_DRAFT) for name, *_ in lines],
-        "range": [len(lines) - 0.4, -0.6],
-    }
+    layout["yaxis"] |= {"type": "category", "categoryarray": names, "tickvals": names}
+    layout["yaxis"]["range"] = [len(lines) - 0.4, -0.6]
+    layout["meta"] = {"x": "round", "y": "drafter"}  # in its CSV
     return {"data": traces, "layout": layout}
 
 

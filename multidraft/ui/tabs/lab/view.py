@@ -137,12 +137,13 @@ def rounds_figure(experiment: Experiment) -> go.Figure:
     drafters = experiment.recorded[0].drafters
     places = drafter_places(drafters)
     lanes = [*experiment.policies[:MOST_LANES], BEST_FIXED]
+    titles = list(map(_lane_title, lanes))
     figure = base_figure("Who drafted which tokens of the text", "token", "", height=90 + 56 * len(lanes))
     for arm in (*range(len(drafters)), NO_DRAFTER):
         bars = [bar for lane, spec in enumerate(lanes) for bar in _bars(lane, experiment.played[spec][0], arm)]
         colour = drafter_colour(places[arm]) if arm != NO_DRAFTER else TARGET_COLOUR
         figure.add_bar(
-            y=[bar[0] for bar in bars],
+            y=[titles[bar[0]] for bar in bars],
             base=[bar[1] for bar in bars],
             x=[bar[2] for bar in bars],
             customdata=[bar[3] for bar in bars],
@@ -156,12 +157,10 @@ def rounds_figure(experiment: Experiment) -> go.Figure:
             },
             hovertemplate="%{customdata}<extra>%{fullData.name}</extra>",
         )
-    for lane, spec in enumerate(lanes):  # above its bars: beside them a phone has no room
-        figure.add_annotation(
-            text=escape(_lane_title(spec)), x=0, y=lane - 0.26, xanchor="left", yanchor="bottom", showarrow=False
-        )
-    figure.update_layout(barmode="overlay", margin={"l": 16})
-    figure.update_yaxes(visible=False, range=[len(lanes) - 0.6, -0.75])
+    for lane, shown in enumerate(titles):  # above its bars: beside them a phone has no room
+        figure.add_annotation(text=escape(shown), x=0, y=lane - 0.26, xanchor="left", yanchor="bottom", showarrow=False)
+    figure.update_layout(barmode="overlay", margin={"l": 16}, meta={"x": "tokens", "y": "policy"})
+    figure.update_yaxes(visible=False, type="category", categoryarray=titles, range=[len(lanes) - 0.6, -0.75])
     figure.update_xaxes(range=[0, experiment.recorded[0].tokens])
     return figure
 

@@ -25,8 +25,9 @@ def test_a_deterministic_policy_shows_the_arms_it_played() -> None:
     none = make_round(1, arm=None, drafter=None, drafted=(), accepted=0, probabilities=None)
     figure = go.Figure(policy_chart([make_round(0, probabilities=None), none], DRAFTERS))
     points = {trace.name: list(zip(trace.x, trace.y, strict=True)) for trace in figure.data}
-    assert points == {"code": [], "math": [(1, 1)], "no draft": [(2, 2)]}
-    assert list(figure.layout.yaxis.ticktext) == ["code", "math", "no draft"]
+    assert points == {"code": [], "math": [(1, "math")], "no draft": [(2, "no draft")]}
+    assert list(figure.layout.yaxis.categoryarray) == ["code", "math", "no draft"]
+    assert figure.layout.meta == {"x": "round", "y": "drafter"}, "heads of columns in the CSV"
     assert figure.data[1].customdata[0] == [2, 3]
 
 

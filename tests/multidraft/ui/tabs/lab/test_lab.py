@@ -133,7 +133,10 @@ def test_one_run_shows_its_rounds_side_by_side(filled: Workbench, lab: Lab) -> N
     lanes, rounds = last[lab.lanes], last[lab.rounds]
     assert lanes.visible and "near" in rounds and "UCB (reward=be)" in rounds
     found = experiment(filled, ["ucb", "random"], TextFilter(id=1))
-    assert sum(sum(bar.x) for bar in lab_view.rounds_figure(found).data) == 3 * 16, "each token is in a round"
+    figure = lab_view.rounds_figure(found)
+    assert sum(sum(bar.x) for bar in figure.data) == 3 * 16, "each token is in a round"
+    policies = {"UCB (reward=be)", "Random drafter", "Best drafter and draft length of each text"}
+    assert {policy for bar in figure.data for policy in bar.y} == policies, "in the CSV"
 
 
 def test_bad_choices_get_a_sentence(lab: Lab) -> None:
