@@ -22,7 +22,7 @@ from multidraft.policies.specs import starts_of
 from multidraft.policies.titles import policy_titles
 from multidraft.service.settings import is_loopback
 from multidraft.ui.widgets import markup
-from multidraft.ui.widgets.controls import HOTTEST, LARGEST_TOP_K, LONGEST_LINK, MOST_NEW_TOKENS
+from multidraft.ui.widgets.controls import LONGEST_LINK
 from multidraft.ui.widgets.markup import count
 from storage import experiments
 from storage.records import PLAIN
@@ -72,13 +72,11 @@ def made_of(run: Run) -> dict[str, Any]:
 
 
 def again_in_play(run: Run) -> str:
-    """Query of the address of *Play* with a run's prompt, policy and settings; empty for one within a conversation,
-    where it would be too long, and where *Play* has no such settings."""
-    g, params = run.generation, run.params
-    if params.temperature > HOTTEST or params.top_k > LARGEST_TOP_K or params.max_new_tokens > MOST_NEW_TOKENS:
-        return ""
+    """Query of the address of *Play* with a run's prompt, policy and settings; empty for one within a conversation, and
+    where it would be too long."""
+    g = run.generation
     named = {"prompt": g.prompt, "with_policy": g.policy, "with_pool": run.conditions.pool}
-    query = urlencode({**named, **asdict(params), "seed": run.seed})
+    query = urlencode({**named, **asdict(run.params), "seed": run.seed})
     return query if not g.turns and len(query) <= LONGEST_LINK else ""
 
 

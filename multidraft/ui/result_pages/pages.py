@@ -37,6 +37,7 @@ from multidraft.ui.result_pages.drawing import BODY
 from multidraft.ui.result_pages.picture import HEIGHT, WIDTH, Picture
 from multidraft.ui.result_pages.result import Result
 from multidraft.ui.widgets import markup, theme
+from multidraft.ui.widgets.controls import check_fields
 from multidraft.ui.widgets.events import run_number
 from multidraft.ui.widgets.markup import count
 from multidraft.ui.widgets.verdict import verdict_html
@@ -128,6 +129,7 @@ class ResultPages:
             lab, why = self._lab(found)
             if why:
                 found = replace(found, facts=[*found.facts, ("Replay in the Lab", why)])
+            found = replace(found, again=self._again(found))
             return _html(_page(found, root_of(request), self._advised(found), lab))
         except HTTPException as error:
             root = root_of(request)
@@ -169,6 +171,15 @@ class ResultPages:
         asked = [("tab", "lab"), ("lab_batch", id)]
         specs = dict.fromkeys(replayed_as(line["policy"]) for line in found.figures if line["policy"] != PLAIN)
         return urlencode([*asked, *(("lab_policy", spec) for spec in specs)]), ""
+
+    def _again(self, found: Result) -> str:
+        """Query of the app's address that has *Play* ready to run it again, if its fields take the settings now."""
+        if found.again and self._verdicts:
+            bench = self._verdicts.work.workbench
+            with suppress(UserError):
+                check_fields(found.data, bench.pool, bench.limits.new_tokens)
+                return found.again
+        return ""
 
     def _is_batch(self, found: Result) -> bool:
         """Whether it is a batch or benchmark, of the history and not of the example."""

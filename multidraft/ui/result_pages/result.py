@@ -188,10 +188,15 @@ def experiment_result(path: Path, id: str, fits: Fits = assume_fits) -> Result |
 
 
 def outputs_html(runs: Sequence[Run]) -> Markup:
-    """The prompt of runs, and what they wrote: the fewest rounds first, and the others folded if all wrote the same."""
-    shown = sorted((run.generation for run in runs), key=lambda g: -g.mean_accepted_tokens)
+    """The prompt of runs, and what they wrote: the fewest rounds first, and the others folded if all wrote the same.
+    Runs of one policy are told apart by their numbers."""
+    ordered = sorted(runs, key=lambda run: -run.generation.mean_accepted_tokens)
+    shown, titles = [run.generation for run in ordered], [policy_title(run.generation.policy) for run in ordered]
     first, shares = shown[0], shown[0].drafter_shares if len(shown) == 1 else None
-    texts = [(policy_title(g.policy), tokens.rounds_html(g.rounds, g.drafters)) for g in shown]
+    texts = [
+        (title if titles.count(title) == 1 else f"{title}, run {run.id}", tokens.rounds_html(g.rounds, g.drafters))
+        for title, run, g in zip(titles, ordered, shown, strict=True)
+    ]
     alike = all(g.token_ids == first.token_ids for g in shown)
     legend = tokens.legend_html(first.drafters, shares)
     return markup.macros("result_pages/page.html").texts(first.prompt, texts, legend, alike)

@@ -6,6 +6,8 @@ from html import unescape
 from pathlib import Path
 from urllib.parse import parse_qsl
 
+from multidraft.service.lab import LabWork, Verdicts
+from multidraft.service.workbench import Workbench
 from multidraft.ui import example
 from multidraft.ui.result_pages.pages import ResultPages
 from multidraft.ui.widgets.controls import SETTINGS
@@ -89,16 +91,28 @@ def test_top_p_and_top_k_are_told_and_compared(tmp_path: Path) -> None:
     assert "They differ in top-p (0.5 → 1)." in compared and "made alike" not in compared
 
 
-def test_a_run_s_page_leads_to_play_with_all_that_it_was_made_with(tmp_path: Path) -> None:
+def test_a_run_s_page_leads_to_play_with_all_that_it_was_made_with(tmp_path: Path, workbench: Workbench) -> None:
     settings = {"temperature": 0.7, "top_p": 0.5, "top_k": 7, "draft_length": 4, "max_new_tokens": 24, "seed": 9}
     made = [{"prompt": "a & b 😀 100%", **settings}, {"prompt": "x" * 7000}, {"turns": (("hello", "hi"),)}]
+    made.append({"draft_length": 17})
     with Store(tmp_path / "runs.db") as store:
         for one in made:
             store.add(make_run(**one))
-    browser = opened(ResultPages(tmp_path / "runs.db"))
-    run, *others = (browser.get(f"/result/run/{number}").text for number in (1, 2, 3))
+    browser = opened(ResultPages(tmp_path / "runs.db", Verdicts(LabWork(workbench))))
+    run, *others = (browser.get(f"/result/run/{number}").text for number in (1, 2, 3, 4))
     (query,) = re.findall(r'<a href="[^"]*/\?([^"]*)">Run it again in Play', run)
     asked = dict(parse_qsl(unescape(query)))
     assert (asked["prompt"], asked["with_policy"]) == ("a & b 😀 100%", "ucb:beta=0.1")
     assert {name: float(asked[name]) for name in SETTINGS} == settings
-    assert not any("Run it again in Play" in page for page in others), "too long; within a conversation"
+    assert all("Run it again in Play" not in page for page in others), (
+        "too long; within a conversation; longer drafts than the field takes"
+    )
+
+
+def test_outputs_of_one_policy_are_told_apart(tmp_path: Path) -> None:
+    with Store(tmp_path / "runs.db") as store:
+        for policy in ("ucb", "autoregressive", "ucb"):
+            store.add(make_run(policy=policy, batch_id="r", source="race", rounds=ROUNDS))
+    page = opened(ResultPages(tmp_path / "runs.db")).get("/result/race/r").text
+    assert "<h3>UCB, run 1</h3>" in page and "The same text under UCB, run 3</summary>" in page
+    assert "The same text under No drafter</summary>" in page
