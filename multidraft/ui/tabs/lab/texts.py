@@ -12,6 +12,7 @@ import gradio as gr
 
 from drafters.errors import UserError
 from multidraft.bench.action import listed
+from multidraft.policies.titles import policy_title
 from multidraft.replay.recorded import none_replayable, recorded_texts
 from multidraft.service.inputs import whole_number
 from multidraft.service.lab import LabWork
@@ -150,7 +151,9 @@ class TextChoice:
                 (text,) = recorded_texts(path, chosen)
                 table = text.scores.acceptance
                 tokens = 0 if table is None else table.accepted.shape[-1]
-                about = f"Run {chosen.id}: {count(tokens, 'token')}, recorded under {text.generation.policy} "
+                about = (
+                    f"Run {chosen.id}: {count(tokens, 'token')}, recorded under {policy_title(text.generation.policy)} "
+                )
                 about += f"with draft length {text.params.draft_length}."
                 return message_html("done", about)
             found = _size(path, chosen)

@@ -229,12 +229,13 @@ class Race(controls.PromptTab):
 
 def figures_html(runs: Sequence[Run]) -> Markup:
     """The result as a table in finish order, which also says where each lane's time went."""
-    ranked = zip(lanes.places(runs), runs, strict=True)
-    lines = [_figures(place, run) for place, run in sorted(ranked, key=lambda lane: lane[1].generation.seconds)]
+    places = lanes.places(runs)
+    ranked = sorted(enumerate(runs), key=lambda lane: lane[1].generation.seconds)
+    lines = [_figures(lane, places[lane], run) for lane, run in ranked]
     return markup.folded("Results in figures", markup.table_of(lines, figures=9, label="Results in figures"))
 
 
-def _figures(place: int, run: Run) -> dict[str, str]:
+def _figures(lane: int, place: int, run: Run) -> dict[str, str]:
     g = run.generation
     tokens = len(g.token_ids)
 
@@ -243,7 +244,7 @@ def _figures(place: int, run: Run) -> dict[str, str]:
 
     return {
         "Place": str(place or markup.UNKNOWN),
-        "Policy": lanes.lane_title(g.policy),
+        "Policy": f"{lane + 1}. {lanes.lane_title(g.policy)}",
         "Target calls": str(len(g.rounds)),
         "Tokens/s": markup.number(g.tokens_per_second, 1),
         "Decode speed-up": markup.times(run.speedup, tokens, run.speedup_uncertainty),

@@ -166,7 +166,9 @@ def test_fields_say_what_there_is_to_replay(lab: Lab) -> None:
     assert empty == "" and inside.visible and suite.value == ALL_SUITES and tasks.value == []
     assert "2 texts" in bench.choices[0][0]
     assert "2 texts of 2 prompts, 32 tokens" in lab.texts.describe(bench.value, ALL_SUITES, [], "", 50, None)
-    assert "Run 2: 16 tokens" in lab.texts.describe(bench.value, ALL_SUITES, [], "", 50, 2)
+    assert "Run 2: 16 tokens, recorded under One drafter (near) with" in lab.texts.describe(
+        bench.value, ALL_SUITES, [], "", 50, 2
+    )
     assert "No text matches" in lab.texts.describe(bench.value, "none", [], "", 50, None)
     policies, swept = lab.offer(bench.value)
     assert "value" not in policies.constructor_args

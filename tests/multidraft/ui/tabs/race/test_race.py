@@ -264,7 +264,7 @@ def test_figures_come_in_finish_order_and_are_escaped(workbench: Workbench) -> N
     runs[0].generation.policy = "<i>x</i>"
     html = figures_html(runs)
     assert "<i>" not in html and "&lt;i&gt;" in html
-    names = ["&lt;i&gt;", "UCB"]
+    names = ["1. &lt;i&gt;", "2. UCB"]  # the number tells lanes of one policy apart
     names.sort(key=lambda name: runs["UCB" in name].generation.seconds)
     assert html.index(names[0]) < html.index(names[1])
     shares = re.findall(r">(\d+) %<", html)
