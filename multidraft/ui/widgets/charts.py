@@ -164,9 +164,9 @@ def base_figure(title: str, x: str, y: str, height: int = 330) -> go.Figure:
     return go.Figure(layout={"template": "none", **base_layout(title, x, y, height)})
 
 
-def message_figure(text: str, title: str = "") -> go.Figure:
+def message_figure(text: str) -> go.Figure:
     """A sentence in place of a chart that is not there yet, or has nothing to draw: axes would run from -1 to 6."""
-    figure = base_figure(title, "", "").update_xaxes(visible=False).update_yaxes(visible=False)
+    figure = base_figure("", "", "").update_xaxes(visible=False).update_yaxes(visible=False)
     return figure.add_annotation(text=text, x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False)
 
 
@@ -209,10 +209,7 @@ def bar_marker(policy: str, among: Sequence[str]) -> dict[str, Any]:
 
 def drafter_task_figure(frame: pd.DataFrame) -> go.Figure:
     """Tokens per round of each drafter alone, by task (``aggregates.drafter_by_task``)."""
-    title = "MAT of each drafter alone"
-    if frame.empty:
-        return message_figure(NO_GREEDY_RUN, title)
-    figure = base_figure(title, "task", "").update_layout(meta={"y": "drafter"})  # in its CSV
+    figure = base_figure("MAT of each drafter alone", "task", "").update_layout(meta={"y": "drafter"})  # in its CSV
     table = frame.pivot(index="drafter", columns="task", values="mean_accepted_tokens")
     counts = frame.pivot(index="drafter", columns="task", values="runs").fillna(0)
     figure.add_heatmap(

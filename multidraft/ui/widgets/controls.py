@@ -11,7 +11,6 @@ from gradio.events import Dependency
 
 from drafters.errors import UserError
 from drafters.pool import Pool
-from drafters.router import Router
 from drafters.sampling import SamplingParams
 from multidraft.bench.comparison import NAMES
 from multidraft.engine.arguments import policy_for
@@ -30,7 +29,7 @@ MOST_EXAMPLES = 4
 SEED = "The same seed gives the same run, unless the policy depends on measured time, as rate-hedge does"
 
 SETTINGS = ("max_new_tokens", "temperature", "top_p", "top_k", "draft_length", "seed")
-"""Fields of :func:`settings`, as addresses call them; ``address.js`` has them as well."""
+"""The settings of a run, as addresses call them; ``address.js`` has them as well."""
 
 LONGEST_LINK = 6000
 """Characters of a link's query with them: browsers, proxies and chat programs cut longer ones."""
@@ -117,9 +116,28 @@ class PromptTab:
         return prompts[index] if index < len(prompts) else gr.skip()
 
     def build_settings(self, title: str = "Settings") -> None:
-        """Lay out the settings of a run."""
+        """Lay out the settings of a run, the fields of ``SETTINGS``, which :func:`read_settings` reads."""
+        length_limits, draft_limits = limits(self.workbench.pool, self.workbench.limits.new_tokens)
         with gr.Accordion(title, open=False, elem_id=f"{self.prefix}settings"):
-            self.settings = settings(self.workbench.pool, self.prefix, self.workbench.limits.new_tokens)
+            length = gr.Slider(
+                1, **length_limits, step=1, label="Max new tokens", elem_id=f"{self.prefix}max-new-tokens"
+            )
+            about_draft = "Tokens that a drafter proposes per round, at most"
+            draft = gr.Slider(1, **draft_limits, step=1, label="Draft length", info=about_draft)
+            heat = gr.Slider(
+                0,
+                HOTTEST,
+                0,
+                step=0.05,
+                label="Temperature",
+                info="0 is greedy: always the most probable token",
+                elem_id=f"{self.prefix}temperature",
+            )
+            with gr.Row():
+                top_p = gr.Slider(0.05, 1, 1, step=0.01, label="Top-p", info="1 keeps all tokens", min_width=140)
+                top_k = gr.Slider(0, LARGEST_TOP_K, 0, step=1, label="Top-k", info="0 keeps all tokens", min_width=140)
+            seed = gr.Number(0, label="Seed", info=SEED)
+        self.settings: list[gr.components.Component] = [length, heat, top_p, top_k, draft, seed]
 
     @property
     def drafters(self) -> list[str]:
@@ -161,34 +179,6 @@ class PromptTab:
         return {self.fit: self.fit_html(prompt), self.task: gr.Radio(**self._tasks()), **self._show(None), **fields}
 
 
-def known_tasks(title: str, router: Router) -> str:
-    """A sentence on the tasks that a pool's target was trained on."""
-    return f"{title} knows {count(len(router.drafters), 'task')}: {', '.join(router.drafters)}."
-
-
-def settings(pool: Pool, prefix: str, most: int | None) -> list[gr.components.Component]:
-    """The fields of ``SETTINGS``, which :func:`read_settings` reads; their ids begin with ``prefix``, and ``most`` is
-    the server's limit of new tokens."""
-    length_limits, draft_limits = limits(pool, most)
-    length = gr.Slider(1, **length_limits, step=1, label="Max new tokens", elem_id=f"{prefix}max-new-tokens")
-    about_draft = "Tokens that a drafter proposes per round, at most"
-    draft = gr.Slider(1, **draft_limits, step=1, label="Draft length", info=about_draft)
-    heat = gr.Slider(
-        0,
-        HOTTEST,
-        0,
-        step=0.05,
-        label="Temperature",
-        info="0 is greedy: always the most probable token",
-        elem_id=f"{prefix}temperature",
-    )
-    with gr.Row():
-        top_p = gr.Slider(0.05, 1, 1, step=0.01, label="Top-p", info="1 keeps all tokens", min_width=140)
-        top_k = gr.Slider(0, LARGEST_TOP_K, 0, step=1, label="Top-k", info="0 keeps all tokens", min_width=140)
-    seed = gr.Number(0, label="Seed", info=SEED)
-    return [length, heat, top_p, top_k, draft, seed]
-
-
 def limits(pool: Pool, most: int | None, max_new_tokens: float | None = 256) -> tuple[dict[str, Any], dict[str, Any]]:
     """Maximum and value of the fields for max new tokens, as many as were chosen if they fit, and for the draft length,
     the pool's own; ``most`` is the server's limit of new tokens."""
@@ -213,7 +203,7 @@ def check_fields(settings: Mapping[str, float | None], pool: Pool, most: int | N
 
 
 def read_settings(values: Sequence[float | None]) -> tuple[SamplingParams, int]:
-    """Parameters and seed from the values of :func:`settings`, after which others may stand.
+    """Parameters and seed from the values of ``SETTINGS``, after which others may stand.
 
     Raises:
         UserError: a field is empty or out of range; the message names it.
@@ -223,5 +213,5 @@ def read_settings(values: Sequence[float | None]) -> tuple[SamplingParams, int]:
 
 
 def agreed(values: Sequence[Any]) -> bool:
-    """Whether runs may be learnt from: the value after those of :func:`settings`, where there is one."""
+    """Whether runs may be learnt from: the value after those of ``SETTINGS``, where there is one."""
     return all(value is not False for value in values[len(SETTINGS) :])

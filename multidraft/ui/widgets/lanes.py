@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from typing import Any
 
 import gradio as gr
@@ -56,7 +56,7 @@ def pending(specs: Sequence[str], states: Sequence[State]) -> dict[str, Any]:
     return {"ready": False, "seconds": 0.0, "speed": None, "result": "", "verdict": None, "lanes": lanes}
 
 
-def replay_data(runs: Sequence[Run], lasting: float | None = None) -> dict[str, Any]:
+def replay_data(runs: Sequence[Run], lasting: float = 0.0) -> dict[str, Any]:
     """The data of a race that was run; ``runs`` are its lanes, of which there are at least two.
 
     Args:
@@ -64,11 +64,11 @@ def replay_data(runs: Sequence[Run], lasting: float | None = None) -> dict[str, 
     """
     generations = [run.generation for run in runs]
     seconds = max(g.seconds for g in generations)
-    slow_enough = [speed for speed in SPEEDS if lasting is None or seconds / speed >= lasting]
+    slow_enough = [speed for speed in SPEEDS if seconds / speed >= lasting]
     return {
         "ready": True,
         "seconds": round(seconds, DIGITS),
-        "speed": None if lasting is None else max(slow_enough, default=min(SPEEDS)),
+        "speed": max(slow_enough, default=min(SPEEDS)),
         "result": result(runs),
         "verdict": verdict(runs),
         "lanes": [_lane(run, place) for run, place in zip(runs, places(runs), strict=True)],
@@ -163,12 +163,12 @@ def verdict(runs: Sequence[Run]) -> dict[str, str]:
             "and so may their lengths. Compare tokens per second rather than who finishes first."
         )
         return {"kind": "sampled", "text": text}
-    first, *others = (run.generation.token_ids for run in runs)
-    if all(ids == first for ids in others):
+    places = enumerate(zip_longest(*(run.generation.token_ids for run in runs)))
+    position = next((place for place, tokens in places if len(set(tokens)) > 1), None)
+    if position is None:
         outputs = "Both outputs" if len(runs) == 2 else f"All {len(runs)} outputs"
-        text = f"{outputs} are identical, token by token ({count(len(first), 'token')})."
+        text = f"{outputs} are identical, token by token ({count(len(runs[0].generation.token_ids), 'token')})."
         return {"kind": "same", "text": text}
-    position = min(_first_difference(first, ids) for ids in others if ids != first)
     if all(run.scores.lossless for run in runs):
         why = (
             "There two tokens are near-ties for the target and rounding decided; every lane was checked and "
@@ -206,9 +206,3 @@ def _lane(run: Run, place: int) -> dict[str, Any]:
         "request_speedup": run.request_speedup and speedup_text(run.request_speedup, run.speedup_uncertainty),
         "rounds": rounds,
     }
-
-
-def _first_difference(a: Sequence[int], b: Sequence[int]) -> int:
-    """The first position where two different sequences differ; one that ends differs from one that goes on."""
-    pairs = zip(a, b, strict=False)
-    return next((i for i, (x, y) in enumerate(pairs) if x != y), min(len(a), len(b)))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from heapq import nlargest
 from typing import Any
 
-import pandas as pd
 from markupsafe import Markup
 
 from drafters.errors import ContextWindowError
@@ -21,7 +21,6 @@ from multidraft.service import unfamiliar
 from multidraft.service.batch import BatchJob
 from multidraft.ui.tabs.batch.recorded import RecordedBatch
 from multidraft.ui.widgets import markup, tokens
-from multidraft.ui.widgets.controls import known_tasks
 from multidraft.ui.widgets.markup import count, macros, message_html, number, progress_html, times
 from storage.figures import FEWEST_TO_TELL
 from storage.records import status_title
@@ -56,9 +55,9 @@ def gone_html(ending: str | None) -> Markup:
 
 def suite_html(suite: Suite) -> Markup:
     """What was read of a suite: prompts by task, and the lines that could not be read, by number."""
-    tasks = pd.Series([item.task or summary.NO_TASK for item in suite.items]).value_counts(sort=False)
-    named = tasks.index.tolist() != [summary.NO_TASK]
-    shown, more = list(tasks[:SHOWN_TASKS].items()) if named else [], len(tasks) - SHOWN_TASKS
+    tasks = Counter(item.task or summary.NO_TASK for item in suite.items)
+    named = list(tasks) != [summary.NO_TASK]
+    shown, more = list(tasks.items())[:SHOWN_TASKS] if named else [], len(tasks) - SHOWN_TASKS
     different = len({item.prompt for item in suite.items})
     repeated = f", {different:,} of them distinct (each counts once)" if different < len(suite.items) else ""
     prompts = count(len(suite.items), "prompt") + repeated
@@ -72,7 +71,8 @@ def unfamiliar_html(suite: Suite, pool: Pool) -> Markup:
     )
     if not said or pool.router is None:
         return Markup()
-    return message_html("odd", f"{known_tasks(pool.title, pool.router)} {said}")
+    tasks = pool.router.drafters
+    return message_html("odd", f"{pool.title} knows {count(len(tasks), 'task')}: {', '.join(tasks)}. {said}")
 
 
 def long_html(suite: Suite, pool: Pool) -> Markup:

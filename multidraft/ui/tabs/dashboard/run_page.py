@@ -16,7 +16,7 @@ from markupsafe import Markup
 from multidraft.policies.titles import policy_title
 from multidraft.replay.regret import regret_by_round
 from multidraft.ui import example
-from multidraft.ui.result_pages.conditions import run_settings
+from multidraft.ui.result_pages.conditions import facts_of, made_of, run_settings
 from multidraft.ui.tabs.dashboard.filters import BASELINES, SOURCES
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.charts import POLICY_HEIGHT, REFERENCE, arms_chart, base_figure, plot, plot_of, weights_chart
@@ -34,7 +34,7 @@ _template = markup.macros("tabs/dashboard/run.html")
 
 def head_html(run: Run) -> Markup:
     """Number and policy of the run, its figures, and the conditions under which it was made."""
-    g, origin, made_on, scores = run.generation, run.origin, run.conditions, run.scores
+    g, scores = run.generation, run.scores
     if run.reported:
         return _reported_html(run, run.reported)
     ended = status_title(g.status) + (f": {g.error}" if g.error else "")
@@ -54,13 +54,12 @@ def head_html(run: Run) -> Markup:
         ("Regret", number(scores.regret_rounds, 0), beyond, ""),
         ("Prefill", number(1000 * g.prefill_seconds, 0), "ms before the first round", ""),
     )
+    (made, when), *made_on = facts_of(made_of(run))
     facts = (
-        ("Made", f"{run.created_at:%Y-%m-%d %H:%M:%S} UTC, from {origin.source}"),
+        (made, f"{when}, from {run.origin.source}"),
         ("End", f"{ended}; {len(g.token_ids)} tokens in {len(g.rounds)} rounds"),
         *([("Drafters", g.failures)] if g.benched else []),
-        ("Pool", f"{made_on.pool}, card {made_on.card_hash or 'unknown'}"),
-        ("Hardware", f"{made_on.hardware or 'unknown'}, {made_on.dtype or 'dtype unknown'}"),
-        ("Version", made_on.version or "unknown"),
+        *made_on,
         ("Settings", run_settings(run)),
     )
     return _head(run, run.id if scores.acceptance is not None else None, tiles, facts)

@@ -84,9 +84,8 @@ class Chart:
 
     def figure(self, rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
         """The figure, or why there is none."""
-        if rows.empty:
-            return message_figure(self.missing, self.title)
-        return self.draw(rows, policies).update_layout(title_text=self.title)
+        figure = message_figure(self.missing) if rows.empty else self.draw(rows, policies)
+        return figure.update_layout(title_text=self.title)
 
 
 CHARTS: list[Chart] = []

@@ -68,8 +68,7 @@ def _lane_title(spec: str) -> str:
 def outcomes_html(experiment: Experiment) -> Markup:
     """One line per policy, the fastest first; then what they are compared with. What is better than every other policy
     at the 95 % level is marked."""
-    lines = [_outcome_line(experiment, spec, rival=True) for spec in experiment.policies]
-    lines += [_outcome_line(experiment, spec, rival=False) for spec in references(experiment)]
+    lines = [_outcome_line(experiment, spec) for spec in (*experiment.policies, *references(experiment))]
     table = markup.table_of(lines, figures=8, kind="md-outcomes", label="What the policies would have done")
     starred = experiment.leader or experiment.fewest
     said = f"{STAR}{'' if starred else ': none here'}. {REPLAYED} {titled(unequal_starts(experiment.policies))}"
@@ -81,11 +80,11 @@ def references(experiment: Experiment) -> list[str]:
     return [spec for spec in _REFERENCES if spec not in experiment.policies]
 
 
-def _outcome_line(experiment: Experiment, spec: str, *, rival: bool) -> dict[str, Any]:
+def _outcome_line(experiment: Experiment, spec: str) -> dict[str, Any]:
     o, (decode, request) = experiment.outcome(spec), experiment.speedups(spec)
     rate, about = o.tokens_per_second, "≈\u00a0" if estimated(spec) else ""
     mat = about + number(o.mean_accepted_tokens, 2)
-    fewest, fastest = (rival and spec == best for best in (experiment.fewest, experiment.leader))
+    fewest, fastest = (spec == best for best in (experiment.fewest, experiment.leader))
 
     return {
         "Policy": _template.policy(spec, title(spec), spec in _REFERENCES, ESTIMATE if about else ""),

@@ -44,8 +44,8 @@ def test_tokens_have_the_kind_of_who_proposed_them(lanes) -> None:
 
 def test_the_speed_to_begin_with_is_the_fastest_that_lasts_long_enough(lanes) -> None:
     runs = [make_run(g) for g in lanes]  # of 60 ms
-    begins = {lasting: stage.replay_data(runs, lasting)["speed"] for lasting in (None, 0.06, 0.1, 0.5, 5.0)}
-    assert begins == {None: None, 0.06: 1.0, 0.1: 0.5, 0.5: 0.1, 5.0: 0.025}
+    begins = {lasting: stage.replay_data(runs, lasting)["speed"] for lasting in (0.0, 0.06, 0.1, 0.5, 5.0)}
+    assert begins == {0.0: 1.0, 0.06: 1.0, 0.1: 0.5, 0.5: 0.1, 5.0: 0.025}
 
 
 def test_lane_rounds_can_be_taken_step_by_step(lanes) -> None:
