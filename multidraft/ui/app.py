@@ -12,7 +12,7 @@ from starlette.routing import Route
 from transformers.utils import logging
 
 from drafters.card import load_card
-from drafters.pool import Pool, load_pool
+from drafters.pool import load_pool
 from multidraft.bench.suites import MAX_BYTES
 from multidraft.service import zerogpu
 from multidraft.service.lab import LabWork, Verdicts
@@ -85,12 +85,6 @@ _SCRIPTS = (
 _SCRIPT = "\n".join(map(markup.source, _SCRIPTS))
 
 
-def build(pool: Pool, store: Store) -> gr.Blocks:
-    """The interface on a pool, with its history in ``store``; a workbench of its own runs what visitors ask for."""
-    workbench = Workbench(pool, store)
-    return _build(workbench, PoolLoader(workbench), Verdicts(LabWork(workbench)))
-
-
 def launch(settings: Settings) -> bool:
     """Load the pool, serve the page, print its address, and return when the server is ended, by Ctrl-C or SIGTERM:
     whether all runs are on the disk.
@@ -157,7 +151,7 @@ def serve(
     routes += results.routes()
     if settings.operator_key:
         routes += Operator(workbench, settings.operator_key).routes()
-    page = _build(workbench, loader or PoolLoader(workbench, allowed=False), verdicts, settings.may_import)
+    page = build(workbench, loader or PoolLoader(workbench, allowed=False), verdicts, settings.may_import)
     most = workbench.limits.queue
     page.launch(
         server_name=settings.host,
@@ -189,7 +183,8 @@ def serve(
     return page
 
 
-def _build(workbench: Workbench, loader: PoolLoader, verdicts: Verdicts, may_import: bool = True) -> gr.Blocks:
+def build(workbench: Workbench, loader: PoolLoader, verdicts: Verdicts, may_import: bool = True) -> gr.Blocks:
+    """The page; ``may_import`` lets visitors import results of other tools."""
     line = PoolLine(loader)
     with Page(title=TITLE, analytics_enabled=False, fill_width=True, delete_cache=_FILES) as page:
         gr.HTML(_HEADER, js_on_load=_SCRIPT)

@@ -11,11 +11,12 @@ import pytest
 from gradio.utils import get_function_description
 
 from drafters.errors import UserError
-from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.bench.measure import Request
 from multidraft.service.batch import BatchJob
+from multidraft.service.lab import LabWork, Verdicts
 from multidraft.service.limits import PUBLIC
+from multidraft.service.pool_loading import PoolLoader
 from multidraft.service.workbench import Workbench
 from multidraft.serving import api
 from multidraft.serving.api import Api
@@ -232,9 +233,9 @@ def test_endpoints_are_documented_for_their_callers() -> None:
 
 
 def test_only_the_stable_endpoints_are_public_and_the_types_of_their_results_are_documented(
-    pool: Pool, store: Store
+    workbench: Workbench,
 ) -> None:
-    page = build(pool, store)
+    page = build(workbench, PoolLoader(workbench), Verdicts(LabWork(workbench)))
     described = page.get_api_info()["named_endpoints"]
     assert set(described) == ENDPOINTS and page.analytics_enabled is False
     types = {name: described[name]["returns"][0]["type"] for name in ENDPOINTS}

@@ -1,9 +1,10 @@
 """The example history is true, labelled, and gives way to the server's own."""
 
 from pathlib import Path
-from typing import Any
 
 from multidraft.replay.recorded import recorded_texts, texts_with_costs
+from multidraft.service.lab import LabWork, Verdicts
+from multidraft.service.workbench import Workbench
 from multidraft.ui import example
 from multidraft.ui.result_pages.pages import ResultPages
 from multidraft.ui.tabs.dashboard.filters import Chosen
@@ -73,9 +74,8 @@ def test_the_dashboard_shows_it_until_there_is_a_run(tmp_path: Path) -> None:
         assert f"Run {example.FIRST + 1}" in dashboard.run.show(example.FIRST + 1)[dashboard.run.head]
 
 
-def test_its_results_have_pages_and_can_be_compared(tmp_path: Path) -> None:
-    verdicts: Any = object()
-    browser = opened(ResultPages(tmp_path / "none.db", verdicts))
+def test_its_results_have_pages_and_can_be_compared(tmp_path: Path, workbench: Workbench) -> None:
+    browser = opened(ResultPages(tmp_path / "none.db", Verdicts(LabWork(workbench))))
     newer, older = (one["id"] for one in experiments.listed(example.path())[:2])
     for place in (f"batch/{newer}", f"comparison/{older}/{newer}", f"run/{example.FIRST + 1}"):
         page, lab = browser.get(f"/result/{place}"), f"?tab=lab&amp;lab_{place.replace('/', '=')}"

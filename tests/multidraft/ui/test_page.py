@@ -15,6 +15,7 @@ from drafters.costs import CostMeter
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.bench.measure import Request
+from multidraft.service.lab import LabWork, Verdicts
 from multidraft.service.limits import Limits
 from multidraft.service.pool_loading import PoolLoader
 from multidraft.service.workbench import RunJob, Workbench
@@ -35,7 +36,7 @@ from tests.multidraft.ui.tabs.visits import visit
 
 @pytest.fixture(scope="module")
 def page(unused: Workbench) -> gr.Blocks:
-    return build(unused.pool, unused.store)
+    return build(unused, PoolLoader(unused), Verdicts(LabWork(unused)))
 
 
 @pytest.fixture(scope="module")
