@@ -36,7 +36,7 @@ from multidraft.ui.widgets.markup import count, number, percent
 from storage import experiments, queries
 from storage.cache import cached
 from storage.figures import FEWEST_TO_TELL, Ratio, timed_interval, timed_short, timed_side
-from storage.records import FINISHED, PHASES, PLAIN
+from storage.records import FINISHED, PLAIN
 from storage.run import Run
 from storage.unfinished import planned, unfinished
 
@@ -90,7 +90,7 @@ def run_result(path: Path, id: int, fits: Fits = assume_fits) -> Result | None:
     run = queries.run(path, id)
     if run is None or run.reported:
         return None
-    g, values = run.generation, run.to_json()
+    g = run.generation
     warning = unfamiliar.warning(fits, run.conditions.card_hash, [g.prompt])
     made = made_of(run)
     title = f"{policy_title(g.policy)}: {count(len(g.token_ids), 'token')} with "
@@ -124,8 +124,18 @@ def run_result(path: Path, id: int, fits: Fits = assume_fits) -> Result | None:
         ],
         body=outputs_html([run]) + tokens.rounds_table_html(g.rounds),
         facts=[*facts_of(made), ("Settings", run_settings(run))],
-        figures=[_round(r) for r in values["rounds"]],
-        data=values,
+        figures=[
+            {
+                "round": r.index + 1,
+                "drafter": r.drafter,
+                "drafted": len(r.drafted),
+                "accepted": r.accepted,
+                "seconds": r.seconds,
+                "text": r.text,
+            }
+            for r in g.rounds
+        ],
+        data=run.to_json(),
         app=f"tab=dashboard&run={run.id}",
         again=again_in_play(run),
         made=[made],
@@ -244,13 +254,6 @@ def front_picture(run: Run) -> Picture:
     title = "Small drafters guess ahead, the target model checks"
     about = "The output is exactly the target model's own. Colours say which drafter guessed the token."
     return drawing.tokens(title, about, figures, g.rounds, g.drafters, foot_of(made_of(run)))
-
-
-def _round(r: Mapping[str, Any]) -> dict[str, Any]:
-    seconds = sum(r[f"{phase}_seconds"] for phase in PHASES)
-    drafted = len(r["drafted"])
-    return {"round": r["index"] + 1, "drafter": r["drafter"], "drafted": drafted, "accepted": r["accepted"],
-            "seconds": seconds, "text": r["text"]}  # fmt: skip
 
 
 def _headline(

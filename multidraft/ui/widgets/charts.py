@@ -183,10 +183,8 @@ def on_log_scale(figure: go.Figure, speedups: Iterable[float]) -> go.Figure:
     known = [speedup for speedup in speedups if speedup > 0]
     low, high = log10(min([0.8, *known])), log10(max([2.5, *known]))
     ticks = [digit * 10.0**power for power in range(floor(low), floor(high) + 1) for digit in (1, 2, 5)]
-    labels = [f"{tick:,g}" for tick in ticks]
-    return figure.update_yaxes(
-        type="log", range=[low - 0.05, high + 0.05], tickvals=ticks, ticktext=[f"{label}×" for label in labels]
-    )
+    labels = [f"{tick:,g}×" for tick in ticks]
+    return figure.update_yaxes(type="log", range=[low - 0.05, high + 0.05], tickvals=ticks, ticktext=labels)
 
 
 def policy_style(policy: str, among: Sequence[str]) -> dict[str, Any]:

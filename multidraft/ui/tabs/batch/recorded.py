@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -130,7 +131,9 @@ def form_of(batch: BatchJob | RecordedBatch, workbench: Workbench) -> tuple[Any,
     draft_length = 0 if params.draft_length == workbench.pool.draft_length else params.draft_length
     settings = (params.max_new_tokens, batch.texts_at_once, draft_length, params.temperature)
     early = isinstance(batch, RecordedBatch) and batch.about["ending"]  # how many prompts there were to be is unknown
-    most, note = 0 if early else _most(file or suite, batch.prompt_count), _note(batch.id, workbench)
+    most, note = 0 if early else _most(file or suite, batch.prompt_count), ""
+    with suppress(StorageError):
+        note = experiments.note(workbench.store.path, batch.id)
     # Who opted out then has not opted in by coming back; who has opted out since, stays out.
     learn = gr.skip() if batch.learn else False
     return suite, file, batch.policies, most, *settings, note, learn
@@ -142,18 +145,3 @@ def _most(source: str | None, prompts: int) -> int:
         return 0 if source and len(load_suite(source).items) == prompts else prompts
     except SuiteError:
         return prompts
-
-
-def ending_of(id: str, workbench: Workbench) -> str | None:
-    """How a batch ended early, as far as the history can be read."""
-    try:
-        return experiments.ending(workbench.store.path, id)
-    except StorageError:
-        return None
-
-
-def _note(id: str, workbench: Workbench) -> str:
-    try:
-        return experiments.note(workbench.store.path, id)
-    except StorageError:
-        return ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -23,7 +24,7 @@ from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.tabs.batch import view
 from multidraft.ui.tabs.batch.charts import CHARTS
 from multidraft.ui.tabs.batch.files import FILES, written
-from multidraft.ui.tabs.batch.recorded import RecordedBatch, ending_of, form_of, recorded_batch
+from multidraft.ui.tabs.batch.recorded import RecordedBatch, form_of, recorded_batch
 from multidraft.ui.widgets import policy_fields
 from multidraft.ui.widgets.charts import plot
 from multidraft.ui.widgets.controls import LONGEST_DRAFT, check_fields
@@ -32,6 +33,7 @@ from multidraft.ui.widgets.exports import download
 from multidraft.ui.widgets.jobs import AddressedJobs
 from multidraft.ui.widgets.markup import message_html, problem_html, refused_html, shared_html
 from multidraft.ui.widgets.verdict import watched_batch
+from storage import experiments
 from storage.experiments import LONGEST_NOTE
 from storage.problems import StorageError
 from storage.queries import seconds_per_run
@@ -290,11 +292,10 @@ class Batch:
         """The batch as the history has it."""
         batch, waiting = self._kept(id), self.workbench.cut_off.get(id)
         if batch is None:
-            status = (
-                view.unfinished_html(waiting, 0, waits=True)
-                if waiting
-                else view.gone_html(ending_of(id, self.workbench))
-            )
+            ending = None
+            with suppress(StorageError):
+                ending = experiments.ending(self.workbench.store.path, id)
+            status = view.unfinished_html(waiting, 0, waits=True) if waiting else view.gone_html(ending)
             yield {**self._blank(), self.status: status, **self.buttons.live(running=bool(waiting))}
             return
         table = view.rows_start() + view.rows_html(batch, 0, len(batch.rows))
@@ -315,10 +316,9 @@ class Batch:
             now = {}
 
     def _kept(self, id: str) -> RecordedBatch | None:
-        try:
+        with suppress(StorageError):
             return recorded_batch(self.workbench.store.path, id)
-        except StorageError:
-            return None
+        return None
 
     def _form(self, id: str) -> tuple[Any, ...] | None:
         batch = self.buttons.find(id) or self._kept(id)
