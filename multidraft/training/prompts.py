@@ -172,7 +172,8 @@ def adapter(column: str | None) -> Callable[[Row], Row]:
     names = [column] if column else ["prompt", "turns", "question", "instruction", *CONVERSATIONS]
 
     def adapt(row: Row) -> Row:
-        rest = {key: value for key, value in row.items() if key not in ("prompt", "turns", "messages")}
+        taken = ("prompt", "turns", "messages")
+        rest = {key: value for key, value in row.items() if str(key).strip().lower() not in taken}
         name = next((name for name in names if row.get(name) is not None), None)
         if name is None:
             return rest

@@ -45,6 +45,7 @@ def test_the_column_that_one_names_comes_first(write):
     file = write("a.csv", "prompt,body", "not this,one", "nor this,two", "nor,three")
     tasks = read_tasks([file], column="body")
     assert sorted(tasks["a"].train + tasks["a"].heldout) == ["one", "three", "two"]
+    assert item_of(adapter("turns")({"Prompt": "not this", "turns": ["this"]}), 1).prompt == "this"
     with pytest.raises(TrainingError, match=r"a.csv holds no prompt.*by --column nothing"):
         read_tasks([file], column="nothing")
 
