@@ -121,8 +121,9 @@ def accepted_by_task(pool: Pool, items: Sequence[SuiteItem], params: SamplingPar
 
 
 def render_matrix(matrix: dict[str, dict[str, float]]) -> str:
-    """Markdown table, drafters down, tasks across; the best of each task is marked with ``*``."""
+    """Markdown table, drafters down, tasks across; those that are best of a task, as shown, are marked with ``*``."""
     tasks, names = list(matrix), list(next(iter(matrix.values()), {}))
-    best = {task: max(row, key=row.__getitem__) for task, row in matrix.items()}
-    rows = [(name, *(f"{matrix[t][name]:.2f}{'*' * (best[t] == name)}" for t in tasks)) for name in names]
+    shown = {task: {name: f"{value:.2f}" for name, value in row.items()} for task, row in matrix.items()}
+    best = {task: f"{max(row.values()):.2f}" for task, row in matrix.items()}
+    rows = [(name, *(shown[t][name] + "*" * (shown[t][name] == best[t]) for t in tasks)) for name in names]
     return markdown(["drafter", *tasks], rows)

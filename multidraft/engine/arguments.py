@@ -7,6 +7,8 @@ from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from drafters.errors import PolicyError, PromptError, UserError, quoted
 from drafters.sampling import SamplingParams
 from multidraft.engine.output import Output
@@ -73,14 +75,20 @@ def read_prompt(pool: Pool, prompt: str | Sequence[int], turns: Sequence[Turn]) 
         return prompt, pool.encode(prompt, turns)
     if turns:
         raise PromptError("earlier turns need a prompt that is a text, not token ids")
-    whole = isinstance(prompt, Sequence) and all(isinstance(t, Integral) and not isinstance(t, bool) for t in prompt)
-    if not whole or isinstance(prompt, bytes):
+    if (ids := whole_numbers(prompt)) is None:
         several = isinstance(prompt, list | tuple) and all(isinstance(one, Sequence) for one in prompt)
         hint = "; generate_batch decodes several prompts" if several else ""
         raise PromptError(f"the prompt must be a text or a list of token ids, got {type(prompt).__name__}{hint}")
-    ids = [int(token) for token in prompt]
     check_ids(pool, ids)
     return pool.decode(ids), ids
+
+
+def whole_numbers(value: object) -> list[int] | None:
+    """A sequence or array of whole numbers as a list; ``None`` for anything else."""
+    if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str | bytes):
+        return None
+    numbers = [int(one) for one in value if isinstance(one, Integral) and not isinstance(one, bool)]
+    return numbers if len(numbers) == len(value) else None
 
 
 def check_text(prompt: str) -> None:

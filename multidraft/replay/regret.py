@@ -10,7 +10,7 @@ import numpy as np
 from drafters.base import Evidence
 from drafters.errors import PromptError
 from drafters.sampling import SamplingParams, probabilities
-from multidraft.engine.arguments import check_ids, check_pool
+from multidraft.engine.arguments import check_ids, check_pool, whole_numbers
 from multidraft.engine.lossless import teacher_forced
 from multidraft.policies.delayed import expected_accept_lengths
 from storage.records import Generation
@@ -37,17 +37,18 @@ def acceptance_table(
         int64 ``(drafters, output positions)``, entries in ``0 … draft_length``.
 
     Raises:
-        PromptError: a text in place of token ids, an empty prompt, or ids that the target does not have.
+        PromptError: something else in place of token ids, an empty prompt, or ids that the target does not have.
         ValueError: a draft length out of range.
         Exception: what a drafter raised, with its name in a note.
     """
     check_pool(pool)
-    if isinstance(prompt_ids, str) or isinstance(output_ids, str):
+    prompt, output = whole_numbers(prompt_ids), whole_numbers(output_ids)
+    if prompt is None or output is None:
         raise PromptError("an acceptance table is made from token ids: pool.encode(prompt) and generation.token_ids")
-    check_ids(pool, prompt_ids)
-    check_ids(pool, [*prompt_ids, *output_ids])
+    check_ids(pool, prompt)
+    check_ids(pool, [*prompt, *output])
     SamplingParams(draft_length=draft_length)  # refuses one that no run can have
-    return pool.acceptances([*prompt_ids, *output_ids], len(prompt_ids), draft_length, without=without).accepted
+    return pool.acceptances([*prompt, *output], len(prompt), draft_length, without=without).accepted
 
 
 class FixedRound(NamedTuple):

@@ -42,10 +42,10 @@ def test_prompts_over_the_window_are_left_out(pool):
 
 
 def test_the_best_of_each_task_is_marked():
-    table = render_matrix({"math": {"a": 3.0, "b": 1.25}, "code": {"a": 1.0, "b": 2.0}})
+    table = render_matrix({"math": {"a": 3.0, "b": 1.25}, "code": {"a": 1.999, "b": 2.0}})
     assert table.splitlines() == [
         "| drafter | math | code |",
         "| --- | --- | --- |",
-        "| a | 3.00* | 1.00 |",
+        "| a | 3.00* | 2.00* |",
         "| b | 1.25 | 2.00* |",
     ]

@@ -80,9 +80,7 @@ def test_prompts_that_are_none(pool, prompt, said):
 def test_any_token_ids_are_a_prompt(pool):
     assert len(generate(pool, [tiny.END], "ucb", SamplingParams(4)).token_ids) == 4
     ids = [2, 3, 4]
-    assert generate(pool, list(np.array(ids)), "ucb", SamplingParams(4)).token_ids == tiny.greedy(
-        pool.target.model, ids, 4
-    )
+    assert generate(pool, np.array(ids), "ucb", SamplingParams(4)).token_ids == tiny.greedy(pool.target.model, ids, 4)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63, 1.5, "7", True])

@@ -76,8 +76,8 @@ def test_the_walk_equals_a_live_run_that_ends_early(pool):
         pool.stop_ids = frozenset()
 
 
-@pytest.mark.parametrize("ids", [("abc", [1]), ([1], "abc")])
-def test_a_table_is_not_made_from_a_text(pool, ids):
+@pytest.mark.parametrize("ids", [("abc", [1]), ([1], "abc"), (5, [1]), ([1], None), ([1], ["a"]), ([1], [1.5])])
+def test_a_table_is_made_from_token_ids_alone(pool, ids):
     with pytest.raises(PromptError, match=r"from token ids: pool\.encode\(prompt\)"):
         acceptance_table(pool, *ids, 4)
 
