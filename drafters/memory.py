@@ -100,7 +100,7 @@ def estimate(card: Card, path: Path, device: str) -> Estimate:
     model = skeleton(*config_of(card.target, path))
     config, own = model.config.get_text_config(), window_of(model)
     tokens = min(own or card.context_window or 4096, card.context_window or own or 4096)
-    context = SizeContext(path, model, tokens, card.draft_length, dtype, device)
+    context = SizeContext(path, model, tokens, card.draft_length, dtype, device, quantization)
     footprints = [(entry, size) for entry in card.drafters if (size := entry.footprint(context))]
     watched = len(frozenset().union(*(size.hidden_states for _, size in footprints)))
     states = 2 * watched * config.hidden_size  # buffered with as much room again as they fill

@@ -76,7 +76,7 @@ class Router:
         from sklearn.linear_model import LogisticRegression  # takes a second to import, and only training needs it
 
         names = sorted(set().union(*suited))
-        if not names or any(name in suited[0] and all(name in s for s in suited) for name in names):
+        if not names or any(all(name in s for s in suited) for name in names):
             raise TrainingError("a router learns from prompts that suit a drafter and prompts that do not; give both")
         places, values = zip(*map(features, prompts), strict=True)
         ends = np.cumsum([0, *map(len, places)])

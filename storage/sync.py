@@ -328,9 +328,10 @@ def _add_missing(db: Database) -> int:
     for table, key in (("runs", "id"), ("rounds", "run_id")):
         columns = ", ".join(f'"{column.name}"' for column in db.table(table).columns if column.name != key)
         copies.append(f"INSERT INTO {table} ({key}, {columns}) SELECT ?, {columns} FROM other.{table} WHERE {key} = ?")
-    known = f"({{0}}.round_count, {' + '.join(f'({{0}}.{name} IS NOT NULL)' for name in LATE)})"
+    known = ["{0}.round_count", *(f"({{0}}.{name} NOTNULL)" for name in LATE)]
+    less, more = (" OR ".join(f"{one.format('r')} {than} {one.format('o')}" for one in known) for than in "<>")
     lacking = f"r.id IS NULL AND NOT EXISTS (SELECT 1 FROM deleted AS r WHERE {SAME})"
-    outdated = f"{known.format('r')} < {known.format('o')} AND o.source NOT IN {IMPORTED}"  # which may share the key
+    outdated = f"r.id NOTNULL AND ({less}) AND NOT ({more}) AND o.source NOT IN {IMPORTED}"  # which may share the key
     found = db.execute(
         f"SELECT o.id, r.id FROM other.runs AS o LEFT JOIN runs AS r ON {SAME} "
         f"WHERE {lacking} OR {outdated} ORDER BY o.created_at"

@@ -192,9 +192,17 @@ def test_every_command_of_the_documents_parses(capsys):
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda p: p.name)
 def test_links_and_pictures_exist(path):
-    for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text()):
+    for link, heading in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", path.read_text()):
         if not link.startswith("http"):
-            assert (path.parent / link).exists(), link
+            file = path.parent / link if link else path
+            assert file.exists(), link
+            assert not heading or heading in headings(file), f"{link}#{heading}"
+
+
+def headings(file):
+    """The names under which Markdown's headings are linked to."""
+    found = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
 
 
 def test_every_column_and_key_of_a_benchmark_is_in_the_documents():

@@ -60,6 +60,7 @@ class SizeContext:
         tokens: the longest context.
         dtype: of all models that are not quantised.
         device: where the pool is to be loaded.
+        quantization: of the target.
     """
 
     card: Path
@@ -68,6 +69,7 @@ class SizeContext:
     draft_length: int
     dtype: torch.dtype
     device: str
+    quantization: Quantization | None = None
 
     def head(self, parameters: int, layers: Sequence[int], cached_numbers: int = 0, copies: int = 1) -> Footprint:
         """Memory of a head on the target's hidden states ``layers`` that caches so many numbers per token, of whose

@@ -5,9 +5,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
-from transformers import PreTrainedModel
-
 from drafters.checkpoints.model_sizes import cache_numbers
 from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, Confidence, DrafterEntry, Footprint, SizeContext, register
@@ -44,21 +41,21 @@ class QuantizedEntry(DrafterEntry):
 
     def footprint(self, context: SizeContext) -> Footprint:
         model, size = context.target, context.dtype.itemsize
-        self._check(model, context.dtype, context.device)
+        self._check("quantised weights" if context.quantization else unsupported(model, context.dtype, context.device))
         cache = size * context.tokens * cache_numbers(model.config)
         return Footprint(model.num_parameters(), packed_bytes(model, int8=True), cache)  # forwards are as the target's
 
     def build(self, context: BuildContext) -> QuantizedDrafter:
         model = context.model
-        self._check(model, model.dtype, str(model.device))
+        self._check(unsupported(model, model.dtype, str(model.device)))
         decoder = OnnxDecoder(model, int8=True)
         drafter = QuantizedDrafter(self.name, decoder, context.target.vocab_size, confidence=self.confidence)
         drafter.outputs, drafter.stored_bytes = drafter.vocab_size, int8_bytes(*products_of(model))
         return drafter
 
-    def _check(self, model: PreTrainedModel, dtype: torch.dtype, device: str) -> None:
-        """Raise PoolError where ONNX Runtime does not run the target."""
-        if why := unsupported(model, dtype, device):
+    def _check(self, why: str | None) -> None:
+        """Raise PoolError where ONNX Runtime does not run the target, if there is a reason ``why``."""
+        if why:
             raise PoolError(
                 f"drafter {self.name!r}: kind quantized needs a target that ONNX Runtime can run; it cannot run this: "
                 f"{why}; leave the drafter out"

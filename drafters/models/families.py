@@ -43,8 +43,8 @@ def joined(*parts: torch.nn.Parameter) -> torch.Tensor:
     """Parameters one after the other as one tensor, of which they become views: memory holds them once, however often
     they are joined."""
     first, ends = parts[0].detach(), [part.data_ptr() + part.nbytes for part in parts]
-    storages = {part.untyped_storage().data_ptr() for part in parts}
-    if len(storages) == 1 and ends[:-1] == [part.data_ptr() for part in parts[1:]]:
+    alike = all(part.is_contiguous() for part in parts) and len({p.untyped_storage().data_ptr() for p in parts}) == 1
+    if alike and ends[:-1] == [part.data_ptr() for part in parts[1:]]:
         return first.as_strided((sum(map(len, parts)), *first.shape[1:]), first.stride())
     whole = torch.cat([part.detach() for part in parts])
     become_views(parts, whole)

@@ -1,7 +1,7 @@
 """Other engines with the pool's target: ``transformers`` and llama.cpp.
 
 All decode greedily, from token ids, with the pool's weights on its cores, and stop at its stop tokens. Weights are in
-float32 as ours are, but that llama.cpp decodes with its usual float16 as well.
+float32 as ours are; llama.cpp also runs with its usual float16.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class LlamaCpp(Peer):
 
     Args:
         drafter: a model that drafts ``draft_length`` tokens per round, of which the target verifies all at once.
-        half: the target's matrices in float16, by which llama.cpp rounds what it multiplies them with as well.
+        half: the target's matrices in float16; llama.cpp then rounds activations to float16 too.
     """
 
     def __init__(

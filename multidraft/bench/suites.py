@@ -122,8 +122,7 @@ def load_prompts(
     read, needs = _FORMS.get(path.suffix.lower(), (_plain_lines, "one prompt per line"))
     if size < SMALL and not path.read_bytes().removeprefix(BOM_UTF8).strip():
         raise SuiteError(f"{path.name} is empty. It needs {needs}")
-    items: list[SuiteItem] = []
-    problems: list[LineProblem] = []
+    items, problems = list[SuiteItem](), list[LineProblem]()
     bad = beyond = 0
     unused = f"only the first {max_items:,} prompts are used"
     try:
@@ -250,7 +249,8 @@ def _csv_rows(file: _File, adapt: Adapt) -> Iterator[SuiteItem | LineProblem]:
             raise csv.Error(_TOO_LONG)
         return line[1]
 
-    mark = ";" if b";" in (header := file.head.partition(b"\n")[0]) and b"," not in header else ","
+    bare = re.sub(rb'"[^"]*"', b"", file.head.partition(b"\n")[0])
+    mark = ";" if b"," not in bare and b";" in bare else ","
     reader = csv.DictReader(map(text, file.lines()), delimiter=mark, strict=True)
     try:
         columns = reader.fieldnames or []
@@ -287,8 +287,8 @@ _FORMS = {
 
 
 def item_of(row: Row, line: int) -> SuiteItem | LineProblem:
-    """The prompt of a row, or what is wrong with it; keys count in any case."""
-    row = {str(name).strip().lower(): value for name, value in row.items()}
+    """The prompt of a row, or what is wrong with it; its keys count in any case."""
+    row = {**{str(name).strip().lower(): value for name, value in row.items()}, **row}
     prompt, turns, which = row.get("prompt"), row.get("turns"), "'prompt'"
     if prompt is None and turns == []:
         return LineProblem(line, "'turns' is empty")

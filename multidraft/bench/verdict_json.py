@@ -9,6 +9,7 @@ from multidraft.bench.action import withheld
 from multidraft.bench.verdict import sentences
 from multidraft.bench.verdict_tables import PARTS
 from multidraft.replay.advice import Advice
+from multidraft.replay.options import Option
 from storage.run import plain
 
 
@@ -25,9 +26,7 @@ def as_json(advice: Advice) -> dict[str, Any]:
             "request_speedup": asdict(option.times_as_fast(advice.plain)),
             "first_is_faster": asdict(advice.best.times_as_fast(option)),
             "prompts_to_settle": None if option is advice.best else advice.best.times_as_fast(option).prompts_to_settle,
-            "measured": [asdict(ran.times_as_fast(live.plain, part)) for part in PARTS]
-            if (live := advice.measured) and (ran := live.option(option.spec))
-            else [],
+            "measured": _measured(advice, option),
         }
         for option in advice.options
     ]
@@ -55,3 +54,9 @@ def as_json(advice: Advice) -> dict[str, Any]:
         }
     )
     return values
+
+
+def _measured(advice: Advice, option: Option) -> list[dict[str, Any]]:
+    live = advice.measured
+    known = live and live.option(option.spec)
+    return [asdict(known.times_as_fast(live.plain, part)) for part in PARTS] if live and known else []

@@ -63,7 +63,7 @@ def add(sub: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also decode each prompt with transformers (alone, with prompt lookup, assisted by the drafter of a "
         "policy fixed:NAME or else by the one that is best over the tasks of the pool's examples) and, where llama_cpp "
-        "and gguf are installed, with llama.cpp; greedy, float32 on the CPU",
+        "and gguf are installed, with llama.cpp (its weights in float32 and in float16); greedy, on the CPU",
     )
     sub.add_argument(
         "--batch-size",

@@ -85,7 +85,8 @@ def read_prompt(pool: Pool, prompt: str | Sequence[int], turns: Sequence[Turn]) 
 
 def whole_numbers(value: object) -> list[int] | None:
     """A sequence or array of whole numbers as a list; ``None`` for anything else."""
-    if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str | bytes):
+    value = value.tolist() if isinstance(value, np.ndarray) else value
+    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         return None
     numbers = [int(one) for one in value if isinstance(one, Integral) and not isinstance(one, bool)]
     return numbers if len(numbers) == len(value) else None

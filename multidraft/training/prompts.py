@@ -169,9 +169,12 @@ def _parquet(path: Path, adapt: Callable[[Row], Row]) -> Iterator[SuiteItem]:
 def adapter(column: str | None) -> Callable[[Row], Row]:
     """Makes rows of data sets rows of a suite: GSM8K's ``question``, Alpaca's ``instruction`` with its ``input``,
     conversations, or what ``column`` holds."""
-    names = [column] if column else ["prompt", "turns", "question", "instruction", *CONVERSATIONS]
+    names = (
+        [column, column.strip().lower()] if column else ["prompt", "turns", "question", "instruction", *CONVERSATIONS]
+    )
 
     def adapt(row: Row) -> Row:
+        row = {**{str(key).strip().lower(): value for key, value in row.items()}, **row}
         taken = ("prompt", "turns", "messages")
         rest = {key: value for key, value in row.items() if str(key).strip().lower() not in taken}
         name = next((name for name in names if row.get(name) is not None), None)

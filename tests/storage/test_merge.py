@@ -72,6 +72,17 @@ def test_late_scores_and_rounds_replace_what_a_copy_has_and_are_not_replaced_by_
     assert replace(found[2], id=1) == queries.run(here, 1) and queries.count(there) == 3
 
 
+def test_of_two_rows_that_know_different_things_each_history_keeps_its_own(tmp_path: Path) -> None:
+    here, there = tmp_path / "here.db", tmp_path / "there.db"
+    run = make_run(prompt="late")
+    for path, scores in ((here, Scores(regret_rounds=3.0)), (there, Scores(lossless=True, expected_regret=1.0))):
+        run.scores = scores
+        with Store(path) as store:
+            assert store.add(run).wait()
+    take_in(here, there)
+    assert read_rows(here, "SELECT regret_rounds, lossless, expected_regret FROM runs") == [(3.0, None, None)]
+
+
 def test_a_missing_history_is_restored_with_its_numbers(tmp_path: Path) -> None:
     there = add(tmp_path / "there.db", "a", "b")
     copy, here = tmp_path / "copy.db", tmp_path / "here.db"

@@ -191,10 +191,6 @@ class Asked(BaseModel):
             raise ApiError(400, f"best_of must be n ({self.n}) here, got {self.best_of}", "best_of")
         if self.min_tokens > 0 and (self.stops or not self.ignore_eos):
             raise ApiError(400, "min_tokens is only offered together with ignore_eos and without stop", "min_tokens")
-        if (most := getattr(self, self.most_name)) is not None and self.min_tokens > max(most, 0):
-            raise ApiError(
-                400, f"min_tokens must be at most {self.most_name} ({most}), got {self.min_tokens}", "min_tokens"
-            )
         if len(self.stops) > MOST_STOPS:
             raise ApiError(400, f"stop may have at most {MOST_STOPS} texts, got {len(self.stops)}", "stop")
         if self.draft_length is not None and self.draft_length < 0:

@@ -118,6 +118,9 @@ class Server:
             self.workbench.limits.check_answer(answering.most)
         except UserError as error:
             raise ApiError(400, str(error).replace("max new tokens", asked.most_name), asked.most_name) from None
+        if asked.min_tokens > max(answering.most, 0):
+            most = f"{asked.most_name} ({answering.most})"
+            raise ApiError(400, f"min_tokens must be at most {most}, got {asked.min_tokens}", "min_tokens")
         prompts = await to_thread.run_sync(asked.prompts, answering.pool)
         close = self._admit(len(prompts) * asked.n, answering)
         streamed = False

@@ -163,8 +163,8 @@ def verdict(runs: Sequence[Run]) -> dict[str, str]:
             "and so may their lengths. Compare tokens per second rather than who finishes first."
         )
         return {"kind": "sampled", "text": text}
-    places = enumerate(zip_longest(*(run.generation.token_ids for run in runs)))
-    position = next((place for place, tokens in places if len(set(tokens)) > 1), None)
+    positions = enumerate(zip_longest(*(run.generation.token_ids for run in runs)))
+    position = next((place for place, tokens in positions if len(set(tokens)) > 1), None)
     if position is None:
         outputs = "Both outputs" if len(runs) == 2 else f"All {len(runs)} outputs"
         text = f"{outputs} are identical, token by token ({count(len(runs[0].generation.token_ids), 'token')})."

@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from drafters.card import load_card
 from drafters.errors import PoolError
+from drafters.memory import estimate
 from drafters.models.families import joined
 from drafters.models.int8 import ZERO, in_blocks, int8_bytes, products_of
 from drafters.sampling import SamplingParams
@@ -81,3 +83,9 @@ def test_it_is_refused_where_onnx_runtime_does_not_run_the_target(changes, tmp_p
     card = tiny.write_pool(tmp_path, drafters=DRAFTERS, **changes)
     with pytest.raises(PoolError, match="drafter 'self': kind quantized needs a target that ONNX Runtime can run; it"):
         tiny.load(card)
+
+
+def test_the_memory_of_a_card_that_cannot_be_loaded_is_refused_likewise(tmp_path):
+    path = tiny.write_pool(tmp_path, drafters=DRAFTERS, target={"path": "target", "quantization": "nf4"})
+    with pytest.raises(PoolError, match="kind quantized needs a target that ONNX Runtime can run; it cannot run this"):
+        estimate(load_card(path)[0], path, "cpu")

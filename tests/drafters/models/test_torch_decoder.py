@@ -126,7 +126,7 @@ def test_what_is_made_anew_has_room_for_the_texts_that_are_left(static):
     close(first.forward([7], 21)[-1], tiny.logits_of(model, [*ids[:20], 1, 7])[-1])
 
 
-def test_a_text_whose_numbers_were_none_spoils_no_later_one(static):
+def test_a_text_whose_numbers_were_nan_spoils_no_later_one(static):
     model = tiny.llama(1)
     decoder = TorchDecoder(model, static=static)
     decoder.forward([1] * 20, 0)

@@ -58,7 +58,7 @@ def test_csv_with_quotes_commas_and_line_breaks(tmp_path):
 
 
 def test_csv_with_turns_between_semicolons(tmp_path):
-    content = 'Question_ID;category ;Turns\n5;qa;"[""First"", ""Second""]"\n6;qa;Plain\n7;qa;"[broken"\n'
+    content = 'Question_ID;"category ";"Turns";"a, b"\n5;qa;"[""First"", ""Second""]"\n6;qa;Plain\n7;qa;"[broken"\n'
     suite = load(tmp_path, "a.csv", content)
     assert suite.items == [SuiteItem("5", "First", "qa"), SuiteItem("6", "Plain", "qa")]
     assert suite.problems == [LineProblem(4, "'turns' is not a valid JSON list")]

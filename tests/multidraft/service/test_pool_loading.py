@@ -122,7 +122,7 @@ def test_the_old_pool_is_freed_whatever_was_done_with_it(
 ) -> None:
     """Back and forth, so that what is held shows: there are no more parameters than before."""
     loader = PoolLoader(own_bench)
-    page = app._build(own_bench, loader, Verdicts(LabWork(own_bench)))
+    page = app.build(own_bench, loader, Verdicts(LabWork(own_bench)))
     tabs = [built(tab(own_bench), own_bench) for tab in (Play, Race, Batch)]
     sizes = []
     for card in (other_card, pool_card, other_card):

@@ -35,6 +35,8 @@ def write(tmp_path):
         ({"messages": 5, "question": None}, None),
         ({"turns": ["one", "two"], "prompt": None}, "one"),
         ({"turns": '["one", "two"]'}, "one"),
+        ({"Question ": "one", "Answer": "2"}, "one"),
+        ({"prompt": "one", "Prompt": "two"}, "one"),
     ],
 )
 def test_rows_of_data_sets(row, prompt):
@@ -45,6 +47,7 @@ def test_the_column_that_one_names_comes_first(write):
     file = write("a.csv", "prompt,body", "not this,one", "nor this,two", "nor,three")
     tasks = read_tasks([file], column="body")
     assert sorted(tasks["a"].train + tasks["a"].heldout) == ["one", "three", "two"]
+    assert item_of(adapter("Body ")({"body": "this"}), 1).prompt == "this"
     assert item_of(adapter("turns")({"Prompt": "not this", "turns": ["this"]}), 1).prompt == "this"
     with pytest.raises(TrainingError, match=r"a.csv holds no prompt.*by --column nothing"):
         read_tasks([file], column="nothing")

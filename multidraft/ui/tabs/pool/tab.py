@@ -189,7 +189,7 @@ class PoolTab:
     def linked(self, request: gr.Request) -> list[str]:
         """The pool that the page's address is about, and the drafters that it chooses to leave out, if it does."""
         query = request.query_params
-        return [query.get("with_pool", ""), *query["without"].split(",")] if "without" in query else []
+        return [query.get("without_of", ""), *query["without"].split(",")] if "without" in query else []
 
     def show(self, asked: Sequence[str] = ()) -> Updates:
         """The pool with the costs measured so far, and the drafters by task over all of its recorded runs; those

@@ -57,7 +57,7 @@ def test_drafters_that_can_go_lead_to_where_that_is_measured():
     known = {"shares": shares, "removed": (("old",), None), "text": make_run(suite="pocket", draft_length=12)}
     found = Advice.of(PLAIN, [option("rate-hedge", 0.5, noise=NOISE)], texts=8, measured=LIVE, **known)
     html = verdict_html(found, may_load=True)
-    assert 'href="?tab=pool&amp;with_pool=pocket&amp;without=old"' in html
+    assert 'href="?tab=pool&amp;without_of=pocket&amp;without=old"' in html
     command = "bench pocket --pool pocket:without=old --policies rate-hedge --limit 8 --draft-length 12 "
     command += "--max-new-tokens 6 --db"
     assert command in html

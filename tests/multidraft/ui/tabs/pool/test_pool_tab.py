@@ -152,7 +152,7 @@ def test_the_tab_loads_known_pools_only_and_only_where_it_may(
 
 def test_the_pool_in_use_is_loaded_without_some_drafters_and_whole_again(own_bench: Workbench, pool_card: Path) -> None:
     tab = built(PoolTab(PoolLoader(own_bench, cards=pool_card.parent)), own_bench)
-    asked = tab.linked(visit(with_pool="tiny", without="far,gone"))  # as a link of a verdict does, once
+    asked = tab.linked(visit(without_of="tiny", without="far,gone"))  # as a link of a verdict does, once
     assert tab.linked(visit(with_pool="tiny")) == [], "a link of Play"
     shown = tab.show(asked)
     assert shown[tab.left_out].value == ["far"] and shown[tab.asked] == [] and tab.show()[tab.left_out].value == []
@@ -173,7 +173,7 @@ def test_a_link_that_is_about_another_pool_says_so_and_chooses_nothing(
     told: list[str] = []
     monkeypatch.setattr(gr, "Warning", told.append)
     tab = built(PoolTab(PoolLoader(own_bench)), own_bench)
-    shown = tab.show(tab.linked(visit(with_pool="<b>", without="far")))
+    shown = tab.show(tab.linked(visit(without_of="<b>", without="far")))
     said = "The link leaves drafters out of pool &lt;b&gt;, but tiny is loaded"
     assert told == [f"{said}: load &lt;b&gt;, then follow the link again."]
     assert shown[tab.left_out].value == [] and shown[tab.asked] == []
