@@ -59,8 +59,8 @@ def fault_message(fault: ErrorDetails, place: str = "") -> str:
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, with the next one if it ends in a colon, without its full stop; its type if
     there is no message."""
-    first, *more = filter(str.strip, str(error).strip().splitlines()) if str(error).strip() else [type(error).__name__]
-    return (f"{first} {more[0].strip()}" if more and first.endswith(":") else first).rstrip(".")
+    first, *more = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return (f"{first} {more[0]}" if more and first.endswith(":") else first).rstrip(".")
 
 
 def unreadable(error: Exception) -> str:

@@ -17,8 +17,8 @@ from drafters.source import Quantization
 class QuantizedDrafter(LMDrafter):
     """Drafts with the target's own parameters, of which ONNX Runtime keeps an int8 copy (:mod:`drafters.models.int8`).
 
-    It agrees with the target on any text, and a step of it reads a quarter of the bytes: worth it where forwards are
-    bound by memory.
+    It agrees with the target on nearly every token of any text, and a step of it reads a quarter of the bytes: worth it
+    where forwards are bound by memory.
     """
 
     kind = "quantized"
@@ -26,7 +26,7 @@ class QuantizedDrafter(LMDrafter):
 
 @register
 class QuantizedEntry(DrafterEntry):
-    """A drafter of kind ``quantized``, on a CPU in float32."""
+    """A drafter of kind ``quantized``; it is refused where ONNX Runtime does not run the target."""
 
     title = "quantised target"
     description = "the target itself with its weights rounded to 8 bits, on a CPU; needs no other model"

@@ -151,11 +151,8 @@ class TextChoice:
                 (text,) = recorded_texts(path, chosen)
                 table = text.scores.acceptance
                 tokens = 0 if table is None else table.accepted.shape[-1]
-                about = (
-                    f"Run {chosen.id}: {count(tokens, 'token')}, recorded under {policy_title(text.generation.policy)} "
-                )
-                about += f"with draft length {text.params.draft_length}."
-                return message_html("done", about)
+                how = f"{policy_title(text.generation.policy)} with draft length {text.params.draft_length}"
+                return message_html("done", f"Run {chosen.id}: {count(tokens, 'token')}, recorded under {how}.")
             found = _size(path, chosen)
             why = none_replayable(path, asked.batch) if asked.batch and not found.texts else ""
             benches = self._benches()
