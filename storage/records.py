@@ -118,7 +118,7 @@ class Round:
 
     @property
     def block_efficiency(self) -> float:
-        """BE = accepted ÷ draft length asked for (MetaSD Eq. 3)."""
+        """BE = accepted ÷ draft length asked for (MetaSD §2.3)."""
         return self.accepted / self.draft_length if self.draft_length else 0.0
 
     @property

@@ -124,7 +124,7 @@ class Scores:
         lossless: whether the output is the target's own greedy one, near-ties decided by rounding apart.
         near_tie_gap: the largest gap between the logits of two tokens where rounding decided otherwise.
         regret_rounds: rounds played minus those that the best fixed drafter needs for the same text (greedy runs).
-        expected_regret: expected loss above that of the best fixed drafter (sampled runs; HedgeSpec §3.2).
+        expected_regret: expected loss above that of the best fixed drafter (sampled runs; HedgeSpec §3.1).
         best_drafter: that drafter's name.
         best_arm_ratio: share of the rounds with a drafter that played it.
         drafter_rounds: by drafter, the rounds that it alone would need for the same text.

@@ -91,7 +91,7 @@ class Feedback:
 
     @property
     def block_efficiency(self) -> float:
-        """BE = A / K (MetaSD Eq. 3)."""
+        """BE = A / K (MetaSD §2.3)."""
         return self.accepted / self.draft_length if self.draft_length else 0.0
 
 

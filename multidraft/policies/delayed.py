@@ -36,7 +36,7 @@ class LengthLossQueue:
     K is the longest draft length seen: the last drafts of a query may be cut short by its length limit,
     and their positions are still judged by full rounds.
 
-    Source: HedgeSpec §3.3 and §3.4 (QFI-D, Joulani et al. 2013 Alg. 2).
+    Source: HedgeSpec §3.3 and B.1 (QFI-D, Alg. 1; Joulani et al. 2013 Alg. 2).
 
     Args:
         arm_count: number of drafters N.

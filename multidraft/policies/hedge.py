@@ -38,7 +38,7 @@ class FullInformation(DrawnArm):
     What past queries or the router make expect is the default start, as a text of some dozen rounds is short for a
     learner that has to be cold first; ``start=cold`` is the papers' own.
 
-    Source: HedgeSpec Alg. 1 / Fig. 4 (token game), §3.4 (QFI-D), B.3 (chunk game), B.5 (hybrid losses, skipping).
+    Source: HedgeSpec Fig. 4 (token game), B.1 with Alg. 1 (QFI-D), B.3 (chunk game), B.5 (hybrid losses, skipping).
     """
 
     uses_gamma = True
@@ -138,7 +138,7 @@ class Hedge(FullInformation):
         "Asks every drafter how well it would have guessed what the target model wrote, and shifts weight from those "
         "with larger losses to those with smaller ones, by a rate that has to be guessed from the length of the text."
     )
-    source = "HedgeSpec Fig. 4; Freund & Schapire 1997; doubling: Cesa-Bianchi & Lugosi 2006, 2.3"
+    source = "HedgeSpec B.1; Freund & Schapire 1997; doubling: Cesa-Bianchi & Lugosi 2006, 2.3"
 
     def reset(self) -> None:
         super().reset()
@@ -167,7 +167,7 @@ class AdaNormalHedge(FullInformation):
         "A relative of NormalHedge that also counts how much each drafter's losses have differed from the mixture's. "
         "It settles faster where one drafter is clearly the best throughout."
     )
-    source = "HedgeSpec §3.4 and B.2; Luo & Schapire 2015, Alg. 1 with Eq. 2"
+    source = "HedgeSpec B.2 and D.6; Luo & Schapire 2015, Alg. 1 with Eq. 2"
 
     def reset(self) -> None:
         super().reset()

@@ -32,7 +32,7 @@ STARTS = {
 """How a query begins under each start, in words."""
 
 Reward = Annotated[
-    Literal["bd", "be"], Field(description="block divergence (MetaSD Eq. 4) or block efficiency (MetaSD Eq. 3)")
+    Literal["bd", "be"], Field(description="block divergence (MetaSD Eq. 4) or block efficiency (MetaSD §2.3)")
 ]
 DrafterName = Annotated[str, Field(description="name of a drafter of the pool", json_schema_extra={"drafter": True})]
 

@@ -164,7 +164,7 @@ def expected_regret_of(generation: Generation, gamma: np.ndarray, draft_length: 
     ``draft_length`` tokens. Rounds within K tokens of the end are left out, since their lengths are not known; without
     any other there is no regret. The best drafter's share is that of all rounds with a drafter.
 
-    Source: HedgeSpec §3.2; the losses of its Theorem 3.
+    Source: HedgeSpec §3.1, with the losses of §3.3.
     """
     losses = 1.0 - expected_accept_lengths(gamma, draft_length) / (draft_length + 1)
     begins = np.cumsum([0, *(r.emitted for r in generation.rounds)])

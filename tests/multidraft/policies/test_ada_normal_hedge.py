@@ -1,4 +1,4 @@
-"""AdaNormalHedge (HedgeSpec §3.4 and B.2; Luo & Schapire 2015, Alg. 1 with Eq. 2)."""
+"""AdaNormalHedge (HedgeSpec B.2 and D.6; Luo & Schapire 2015, Alg. 1 with Eq. 2)."""
 
 import numpy as np
 import pytest
