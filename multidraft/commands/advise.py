@@ -48,7 +48,7 @@ def add(sub: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     advice = _of_history(options) if options.db else _of_report(options)
     if options.json:
-        print(json.dumps(as_json(advice), ensure_ascii=False))
+        print(json.dumps(as_json(advice)))
         return 0
     print("\n".join(sentences(advice)))
     for table in tables(advice):

@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
             print(round_.text, end="", flush=True)
     out = decoding.generation
     if options.json:
-        print(json.dumps(run.to_json(), ensure_ascii=False))
+        print(json.dumps(run.to_json()))
     else:
         shares = ", ".join(f"{name} {share:.0%}" for name, share in out.drafter_shares.items())
         print(

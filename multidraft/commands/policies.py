@@ -20,7 +20,7 @@ def run(options: argparse.Namespace) -> int:
         settings: dict[str, Any] = {key: setting.default for key, setting in settings_of(kind).items()}
         rows.append({"policy": name, "title": kind.title, "settings": settings, "source": kind.source})
     if options.json:
-        print(json.dumps(rows, indent=2, ensure_ascii=False))
+        print(json.dumps(rows, indent=2))
         return 0
     for row in rows:
         pairs = row["settings"].items()
