@@ -145,8 +145,7 @@ def load_prompts(
     if beyond:
         problems.append(LineProblem(max_items + 1, unused, "prompt"))
     if not items:
-        first = f"; {problems[0]}" if problems else ""
-        raise SuiteError(f"{path.name} holds no prompt{first}")
+        raise SuiteError("; ".join([f"{path.name} holds no prompt", *map(str, problems[:1])]))
     return Suite(path.stem, items, problems, max(bad - SHOWN_PROBLEMS, 0) + max(beyond - 1, 0))
 
 
@@ -249,9 +248,12 @@ def _csv_rows(file: _File, adapt: Adapt) -> Iterator[SuiteItem | LineProblem]:
             raise csv.Error(_TOO_LONG)
         return line[1]
 
-    bare = re.sub(rb'"[^"]*"', b"", file.head.partition(b"\n")[0])
-    mark = ";" if b"," not in bare and b";" in bare else ","
-    reader = csv.DictReader(map(text, file.lines()), delimiter=mark, strict=True)
+    lines, head = file.lines(), file.head.removeprefix(BOM_UTF8)
+    if told := re.match(rb'"?sep=([,;\t])"?\r?\n', head, re.IGNORECASE):  # Excel's first line
+        next(lines)
+    bare = re.sub(rb'"[^"]*"', b"", head.partition(b"\n")[0])
+    mark = told[1].decode() if told else ";" if b"," not in bare and b";" in bare else ","
+    reader = csv.DictReader(map(text, lines), delimiter=mark, strict=True)
     try:
         columns = reader.fieldnames or []
     except csv.Error as error:
@@ -333,9 +335,7 @@ def _first_turn(messages: Any) -> str | None:
     """The user's first text below the system's before it, in OpenAI's form or ShareGPT's; ``None`` without one."""
     texts = []
     for message in messages:
-        role, content = (
-            (message["role"], message["content"]) if "role" in message else (message["from"], message["value"])
-        )
+        role, content = (message[key] for key in (("role", "content") if "role" in message else ("from", "value")))
         text = content if isinstance(content, str) else "".join(part["text"] for part in content)
         if role in ("system", "developer", "user", "human"):
             texts.append(text)

@@ -32,9 +32,8 @@ def test_spec_bench_lines(tmp_path):
         {"question_id": "q2", "category": "math", "turns": ["Only."]},
     ]
     suite = load(tmp_path, "mine.jsonl", "\n".join(map(json.dumps, lines)))
-    assert suite.name == "mine"
+    assert suite.name == "mine" and suite.problems == []
     assert suite.items == [SuiteItem("81", "First.", "writing"), SuiteItem("q2", "Only.", "math")]
-    assert suite.problems == []
 
 
 def test_prompt_lines(tmp_path):
@@ -57,11 +56,12 @@ def test_csv_with_quotes_commas_and_line_breaks(tmp_path):
     ]
 
 
-def test_csv_with_turns_between_semicolons(tmp_path):
-    content = 'Question_ID;"category ";"Turns";"a, b"\n5;qa;"[""First"", ""Second""]"\n6;qa;Plain\n7;qa;"[broken"\n'
+@pytest.mark.parametrize("said", ["", "sep=;\r\n", "\ufeffSEP=;\n"])
+def test_csv_with_turns_between_semicolons(tmp_path, said):
+    content = said + 'Question_ID;"category ";"Turns";"a, b"\n5;qa;"[""First"", ""Second""]"\n6;qa;Two\n7;qa;"[bad"\n'
     suite = load(tmp_path, "a.csv", content)
-    assert suite.items == [SuiteItem("5", "First", "qa"), SuiteItem("6", "Plain", "qa")]
-    assert suite.problems == [LineProblem(4, "'turns' is not a valid JSON list")]
+    assert suite.items == [SuiteItem("5", "First", "qa"), SuiteItem("6", "Two", "qa")]
+    assert suite.problems == [LineProblem(5 if said else 4, "'turns' is not a valid JSON list")]
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.md", "prompts"])
