@@ -25,7 +25,7 @@ from multidraft.engine.laps import Laps
 from multidraft.engine.output import Output, StopTexts, TokenLogprob, logprobs_of
 from multidraft.engine.verify import Verdict, verify
 from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Feedback, Policy, canonical_spec
-from multidraft.policies.faults import chosen_arm, chosen_length, chosen_readers, raised_by
+from multidraft.policies.faults import chosen_arm, chosen_length, chosen_readers, chosen_span, raised_by
 from storage.records import Generation, Round, Status, Turn
 
 if TYPE_CHECKING:
@@ -273,7 +273,8 @@ class Decoding(Iterator[Round]):
             self._unseen_p.append(probabilities(done.logits[done.rows], self.params))
         if not self._wants_evaluation(len(done.tokens)):
             return None
-        span = min(self.policy.evaluation_span or len(self.context), len(self.context) - self._evaluated)
+        asked = chosen_span(self.generation.policy, self.policy.evaluation_span)
+        span = min(asked or len(self.context), len(self.context) - self._evaluated)
         start, first = len(self.context) - span, self.generation.prompt_tokens
         p = torch.cat(self._unseen_p)[-span:] if self._unseen_p else None
         gamma = self.pool.gamma(Evidence(self.context, start, p, self.params, first), self._drafting.benched)

@@ -31,6 +31,17 @@ def chosen_length(spec: str, choice: Any, most: int) -> int:
     return min(length, most)
 
 
+def chosen_span(spec: str, choice: Any) -> int | None:
+    """How many of the last positions the policy ``spec`` wants evaluated, ``None`` for all; raises
+    :class:`PolicyError` if that is no count."""
+    span = _whole(choice)
+    if choice is not None and (span is None or span < 1):
+        raise PolicyError(
+            f"policy {spec!r} gave {choice!r:.60} as evaluation_span; it must be a number from 1 on or None"
+        )
+    return span
+
+
 def chosen_readers(spec: str, choice: Any, count: int) -> tuple[int, ...]:
     """The drafters that the policy ``spec`` wants to read the prompt; raises :class:`PolicyError` unless they are some
     of ``count``."""

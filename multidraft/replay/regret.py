@@ -38,7 +38,7 @@ def acceptance_table(
 
     Raises:
         PromptError: something else in place of token ids, an empty prompt, or ids that the target does not have.
-        ValueError: a draft length out of range.
+        ValueError: a draft length out of range, or a drafter that the pool does not have.
         Exception: what a drafter raised, with its name in a note.
     """
     check_pool(pool)
@@ -48,6 +48,8 @@ def acceptance_table(
     check_ids(pool, prompt)
     check_ids(pool, [*prompt, *output])
     SamplingParams(draft_length=draft_length)  # refuses one that no run can have
+    if unknown := [name for name in without if name not in pool.drafter_names]:
+        raise ValueError(f"the pool has no drafter {unknown[0]!r:.60}; its drafters: {', '.join(pool.drafter_names)}")
     return pool.acceptances([*prompt, *output], len(prompt), draft_length, without=without).accepted
 
 

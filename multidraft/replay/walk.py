@@ -17,7 +17,7 @@ from drafters.costs import Costs, Unread
 from drafters.errors import PolicyError
 from drafters.traffic import Prior
 from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Context, Feedback, Policy, make_policy
-from multidraft.policies.faults import chosen_arm, chosen_length, chosen_readers, raised_by
+from multidraft.policies.faults import chosen_arm, chosen_length, chosen_readers, chosen_span, raised_by
 from multidraft.policies.static import Autoregressive, Fixed
 from multidraft.replay.regret import fewest, fixed_rounds, fixed_walk, limit_of
 
@@ -232,7 +232,8 @@ def _walk(
         gamma = None
         if room > 1:
             if hits is not None and player.wants_evaluation(tokens):
-                gamma = hits[max(evaluated, position - (player.evaluation_span or position)) : position]
+                span = chosen_span(spec, player.evaluation_span) or position
+                gamma = hits[max(evaluated, position - span) : position]
                 evaluation = text.costs.evaluation_seconds(unread.mean) if text.costs else 0.0
                 evaluated = position
                 unread.evaluated()

@@ -22,7 +22,8 @@ class Stubborn(Policy):
     """Does in its third round what it is told to."""
 
     name, title, explanation, source = "stubborn", "", "", ""
-    choice, length, readers = 1, 3, range(4)
+    choice, length, readers, span = 1, 3, range(4), None
+    uses_gamma = True
 
     def select(self):
         self.t += 1
@@ -33,6 +34,13 @@ class Stubborn(Policy):
 
     def candidates(self):
         return self.readers
+
+    def wants_evaluation(self, emitted):
+        return self.t == 3
+
+    @property
+    def evaluation_span(self):
+        return self.span
 
     def draft_length(self, limit):
         return self.length if self.t == 3 else 2
@@ -76,6 +84,8 @@ def play(request, pool):
         ({"readers": [0, 4]}, "policy 'stubborn' gave [0, 4] as candidates; they must be among 0 to 3"),
         ({"readers": ["a"]}, "policy 'stubborn' gave ['a'] as candidates; they must be among 0 to 3"),
         ({"readers": None}, "policy 'stubborn' gave None as candidates; they must be among 0 to 3"),
+        ({"span": -3}, "policy 'stubborn' gave -3 as evaluation_span; it must be a number from 1 on or None"),
+        ({"span": "few"}, "policy 'stubborn' gave 'few' as evaluation_span; it must be a number from 1 on or None"),
     ],
 )
 def test_what_is_no_choice(play, attributes, message):

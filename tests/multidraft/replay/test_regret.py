@@ -95,6 +95,12 @@ def test_a_table_is_refused_where_it_would_mean_nothing(pool, prompt, output, le
         acceptance_table(pool, prompt, output, length)
 
 
+def test_drafters_left_out_of_a_table_must_be_there(pool):
+    assert not acceptance_table(pool, [2, 3], [2, 3], 4, without=["near"])[pool.drafter_names.index("near")].any()
+    with pytest.raises(ValueError, match="the pool has no drafter 'neer'; its drafters: near, "):
+        acceptance_table(pool, [2, 3], [2, 3], 4, without=["neer"])
+
+
 def test_the_table_of_no_output_is_empty(pool):
     assert acceptance_table(pool, [2, 3, 4], [], 4).shape == (4, 0)
 
