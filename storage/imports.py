@@ -225,6 +225,11 @@ def _content(file: Path) -> str:
     if file.suffix.lower() == ".zip":
         raise UserError(f"{file.name} is an archive: unpack it and import the files in it one by one; name {KNOWN}")
     try:
+        with file.open("rb") as content:
+            if content.read(16) == b"SQLite format 3\0":
+                raise UserError(
+                    f"{file.name} is a database: the runs of a history are added by `restore`, not imported"
+                )
         if (size := file.stat().st_size) > MAX_BYTES:
             raise UserError(f"{file.name} has {size / 2**20:.0f} MB; {MAX_BYTES >> 20} MB can be read: split the file")
         return file.read_text("utf-8-sig")

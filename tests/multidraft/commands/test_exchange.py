@@ -87,6 +87,7 @@ def test_a_refused_import_leaves_no_empty_history(tmp_path):
         (["export", "csv", "{}/runs.csv", "--batch", "gone"], "is of the batch 'gone'"),
         (["export", "csv", "{}/none/runs.csv"], "cannot be written"),
         (["import", "{}/none.jsonl"], "cannot be read"),
+        (["import", "{}/runs.db"], "the runs of a history are added by `restore`"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_line(db, tmp_path, capsys, arguments, message):
