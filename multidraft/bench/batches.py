@@ -288,6 +288,13 @@ def summary_of_batches(runs: Sequence[BatchFigures]) -> list[dict[str, Any]]:
     ]
 
 
+def _rate(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return "–"
+    over = "" if row["over_batch"] is None else f" ({row['over_batch']:.2f}x)"
+    return f"{row['tokens_per_second']:.0f}{over}"
+
+
 def render_batches(summary: Sequence[dict[str, Any]]) -> str:
     """A Markdown table: tokens per second by policy and size, in brackets how many times those of autoregressive
     decoding in a batch of that size."""
@@ -295,9 +302,9 @@ def render_batches(summary: Sequence[dict[str, Any]]) -> str:
     cells = {(row["policy"], row["size"]): row for row in summary}
     rows = []
     for policy in dict.fromkeys(row["policy"] for row in summary):
-        own = [cells[policy, size] for size in sizes]
-        rates = [f"{row['tokens_per_second']:.0f} ({row['over_batch']:.2f}x)" for row in own]
-        equal = f"{sum(row['equal'] for row in own)}/{sum(row['texts'] for row in own)}"
+        own = [cells.get((policy, size)) for size in sizes]  # of an interrupted measurement some are missing
+        equal = f"{sum(row['equal'] for row in own if row)}/{sum(row['texts'] for row in own if row)}"
+        rates = [_rate(row) for row in own]
         rows.append([policy, *rates, equal])
     heads = ["alone" if size == ALONE else f"batch of {size}" for size in sizes]
     return markdown(["policy, tokens/s", *heads, "equal outputs"], rows)

@@ -100,15 +100,18 @@ def compare_plain_decoding(pool: Pool, prompt: str) -> dict[str, float]:
     return {"ours": median(ours[1:]), "transformers": median(theirs[1:])}
 
 
-def accepted_by_task(pool: Pool, items: Sequence[SuiteItem], params: SamplingParams) -> dict[str, dict[str, float]]:
+def accepted_by_task(
+    pool: Pool, items: Sequence[SuiteItem], params: SamplingParams, progress: Callable[[int], None] = lambda done: None
+) -> dict[str, dict[str, float]]:
     """MAT of every drafter on every task, over greedy answers: ``{task: {drafter: MAT}}``.
 
     Each prompt is answered once; the drafters' rounds follow exactly from the acceptance table.
-    Prompts that do not fit the context window are left out.
+    Prompts that do not fit the context window are left out. ``progress`` is told how many prompts are done.
     """
     tokens: Counter[str] = Counter()
     rounds: dict[str, np.ndarray] = {}
-    for item in items:
+    for done, item in enumerate(items):
+        progress(done)
         try:
             out = generate(pool, item.prompt, "normal-hedge", params)
         except PromptError:
@@ -116,6 +119,7 @@ def accepted_by_task(pool: Pool, items: Sequence[SuiteItem], params: SamplingPar
         table = acceptance_table(pool, pool.encode(item.prompt), out.token_ids, params.draft_length)
         tokens[item.task] += len(out.token_ids)
         rounds[item.task] = rounds.get(item.task, 0) + np.array([fixed_rounds(row) for row in table])
+    progress(len(items))
     names = pool.drafter_names
     return {task: dict(zip(names, (tokens[task] / of_task).tolist())) for task, of_task in rounds.items()}
 

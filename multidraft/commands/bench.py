@@ -135,18 +135,29 @@ def _sizes(options: argparse.Namespace) -> list[int]:
 
 
 def _throughput(options: argparse.Namespace, pool: Pool, asked: Asked, sizes: Sequence[int]) -> int:
-    """Measure batches, print and write what was measured; exit status 1 if a greedy output was not the target's own."""
+    """Measure batches, print and write what was measured, also before an error or an interruption; exit status 1 if a
+    greedy output was not the target's own."""
     runs: list[BatchFigures] = []
-    report = make_report(pool, asked, [])
+    stopped: BaseException | None = None
     often = {"seed": asked.seed, "repeat": asked.repeat}
-    for run in measure_batches(pool, asked.items, asked.policies, asked.params, sizes, **often):
-        runs.append(run)
-        where = f"in a batch of {run.size}" if run.size else "alone"
-        print(f"{run.policy} {where}: {run.tokens_per_second:.0f} tokens/s", file=sys.stderr)
-    report["runs"] = dict.fromkeys(("planned", "done"), sum(run.texts for run in runs))
+    try:
+        for run in measure_batches(pool, asked.items, asked.policies, asked.params, sizes, **often):
+            runs.append(run)
+            where = f"in a batch of {run.size}" if run.size else "alone"
+            print(f"{run.policy} {where}: {run.tokens_per_second:.0f} tokens/s", file=sys.stderr)
+    except (Exception, KeyboardInterrupt) as error:
+        if not runs:
+            raise
+        stopped = error
+    report = make_report(pool, asked, [], interrupted=stopped is not None)
+    turns = len({PLAIN, *asked.policies}) * (1 + len(sizes)) * asked.repeat
+    report["runs"] = {"planned": turns * runs[0].texts, "done": sum(run.texts for run in runs)}
     report["batches"] = summary_of_batches(runs)
     print(render_batches(report["batches"]))
     written = not options.out or _write(options.out, report)
+    if stopped is not None:
+        shared.warn(f"{_ending(stopped, len(runs), turns)}. {_left(options, runs, written)}")
+        return 130 if isinstance(stopped, KeyboardInterrupt) else 1
     same = not asked.params.greedy or all(run.equal == run.texts for run in runs)
     return 0 if written and same else 1
 
@@ -172,22 +183,16 @@ def _benchmark(options: argparse.Namespace, pool: Pool, asked: Asked, peers: Seq
                     learn_from(pool, entry.run)
                 if store and entry.run.generation.rounds:
                     store.add(entry.run).wait()  # so that it is not written beside the next run
-                progress = f"{len(runs)}/{asked.runs} runs"
-                if sys.stderr.isatty():
-                    print(f"\r{progress}", end="", file=sys.stderr, flush=True)
-                elif len(runs) % 50 == 0 or len(runs) == asked.runs:
-                    print(progress, file=sys.stderr, flush=True)
+                shared.show_progress(len(runs), asked.runs, "runs")
         except (Exception, KeyboardInterrupt) as error:
             if not runs and isinstance(error, Exception):
                 raise
             stopped = error
-            after = f"after {len(runs)} of {asked.runs} runs"
-            by_hand = isinstance(error, KeyboardInterrupt)
-            ending = f"interrupted {after}" if by_hand else f"stopped {after}: {error_message(error)}"
+            ending = _ending(error, len(runs), asked.runs)
         ending = ending or too_long(sum(run.too_long for run in runs), asked.runs)
         if store and ending:
             store.add(ends=batch, ending=ending)
-        if sys.stderr.isatty():
+        if sys.stderr.isatty() and len(runs) < asked.runs:
             print(file=sys.stderr)
         report = make_report(pool, asked, runs, interrupted=stopped is not None)
         report["peers"] = summary_of_peers(beside)
@@ -221,7 +226,14 @@ def _write(path: Path, report: dict[str, Any]) -> bool:
     return True
 
 
-def _left(options: argparse.Namespace, runs: Sequence[Entry], written: bool) -> str:
+def _ending(error: BaseException, done: int, planned: int) -> str:
+    """Why a benchmark did not come to its end."""
+    after = f"after {done} of {planned} runs"
+    by_hand = isinstance(error, KeyboardInterrupt)
+    return f"interrupted {after}" if by_hand else f"stopped {after}: {error_message(error)}"
+
+
+def _left(options: argparse.Namespace, runs: Sequence[Entry] | Sequence[BatchFigures], written: bool) -> str:
     """What an interrupted benchmark has written."""
     if not runs:
         return "Nothing has been measured yet."

@@ -36,6 +36,14 @@ def warn(message: str) -> None:
     print(f"multidraft: {message}", file=sys.stderr)
 
 
+def show_progress(done: int, planned: int, unit: str) -> None:
+    """A line on standard error, written over by the next one; elsewhere than on a terminal only one in fifty."""
+    if sys.stderr.isatty():
+        print(f"\r{done}/{planned} {unit}", end="\n" if done == planned else "", file=sys.stderr, flush=True)
+    elif done % 50 == 0 or done == planned:
+        print(f"{done}/{planned} {unit}", file=sys.stderr, flush=True)
+
+
 def finite(text: str) -> float:
     """The type of options that are numbers, neither infinite nor NaN."""
     try:

@@ -12,7 +12,7 @@ from drafters.memory import advice, describe_estimate, render_estimate
 from multidraft.bench.inspect import accepted_by_task, compare_plain_decoding, describe_pool, render_matrix
 from multidraft.bench.suites import load_suite
 from multidraft.bench.table import markdown
-from multidraft.commands.options import limited, load_pool, sampling_params
+from multidraft.commands.options import limited, load_pool, sampling_params, show_progress
 
 
 def add(sub: argparse.ArgumentParser) -> None:
@@ -43,12 +43,14 @@ def run(options: argparse.Namespace) -> int:
     content = describe_pool(pool)
     if suite:
         params = sampling_params(options, pool.draft_length)
-        content["matrix"] = accepted_by_task(pool, suite.items, params)
+        content["matrix"] = accepted_by_task(
+            pool, suite.items, params, lambda done: show_progress(done, len(suite.items), "prompts")
+        )
     if options.plain:
         prompt = pool.examples[0][1] if pool.examples else "Hello"
         content["plain_tokens_per_second"] = compare_plain_decoding(pool, prompt)
     if options.json:
-        print(json.dumps(content, indent=2, ensure_ascii=False))
+        print(json.dumps(content, indent=2))
         return 0
     target = content["target"]
     print(f"{content['title']} ({content['pool']}, {content['dtype']} on {content['device']})")

@@ -9,6 +9,7 @@ from multidraft.__main__ import main
 from multidraft.bench import batches
 from multidraft.bench.batches import ALONE, BatchFigures, measure_batches, render_batches, summary_of_batches
 from multidraft.bench.suites import SuiteItem
+from multidraft.commands import bench as cli
 from multidraft.engine.decoding import generate
 from tests import tiny
 
@@ -71,6 +72,26 @@ def test_the_command_prints_the_table_and_writes_the_report(pool_card, suite, tm
     assert main([*asked, "--max-new-tokens", "6", "--out", str(out)]) == 0
     assert "| alone | batch of 2 | batch of 4 | equal outputs |" in capsys.readouterr().out
     assert {row["size"] for row in json.loads(out.read_text())["batches"]} == {0, 2, 4}
+
+
+@pytest.mark.parametrize(("error", "status"), [(KeyboardInterrupt(), 130), (RuntimeError("out of luck"), 1)])
+def test_what_was_measured_before_an_error_is_told(pool_card, suite, tmp_path, capsys, monkeypatch, error, status):
+    measure, out = cli.measure_batches, tmp_path / "report.json"
+
+    def stopped(*asked, **often):
+        runs = measure(*asked, **often)
+        yield from (next(runs) for _ in range(3))
+        raise error
+
+    monkeypatch.setattr(cli, "measure_batches", stopped)
+    asked = ["bench", str(suite), "--pool", str(pool_card), "--policies", "ucb", "--batch-size", "2"]
+    assert main([*asked, "--max-new-tokens", "6", "--out", str(out)]) == status
+    said, warned = capsys.readouterr()
+    assert "| alone | batch of 2 | equal outputs |" in said and said.count("–") == 1
+    assert "after 3 of 4 runs" in warned and f"in the table above, the report {out}" in warned
+    report = json.loads(out.read_text())
+    texts = report["batches"][0]["texts"]
+    assert report["interrupted"] and report["runs"] == {"planned": 4 * texts, "done": 3 * texts}
 
 
 @pytest.mark.parametrize(
