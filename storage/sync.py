@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 FILE = "runs.db"
 """Name of a copy."""
 
-LATE = ("lossless", "speedup", "regret_rounds", "expected_regret")
+LATE = ("lossless", "speedup", "regret_rounds", "expected_regret", "error")
 """What is found out about a run after it was written."""
 
 SQUASH_EVERY = 50
@@ -319,7 +319,7 @@ def restore(path: Path, backup: Path) -> int:
 
 
 def _add_missing(db: Database) -> int:
-    """Add the runs, later scores, notes and endings that ``other`` has and this history lacks, and count the runs."""
+    """Add what ``other`` has and this history lacks: runs, later scores and errors, notes, endings. Counts the runs."""
     others = "policy, created_at, prompt_hash, batch_id"
     db.execute(f"INSERT OR IGNORE INTO deleted ({others}) SELECT {others} FROM other.deleted")
     for table in ("notes", "endings"):

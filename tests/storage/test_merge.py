@@ -11,7 +11,7 @@ from storage.connection import read_rows
 from storage.problems import StorageError
 from storage.run import Scores
 from storage.store import Store
-from storage.sync import snapshot, take_in
+from storage.sync import Backup, Folder, snapshot, take_in
 from tests.history import add, prompts
 from tests.runs import make_round, make_run
 
@@ -70,6 +70,24 @@ def test_late_scores_and_rounds_replace_what_a_copy_has_and_are_not_replaced_by_
     found = {number: queries.run(there, number) for number in (1, 2, 3)}
     assert [run.generation.prompt for run in found.values()] == ["first", "late", "last"]
     assert replace(found[2], id=1) == queries.run(here, 1) and queries.count(there) == 3
+
+
+def test_an_error_that_came_after_a_run_was_written_reaches_the_copies(tmp_path: Path) -> None:
+    here, there, folder = tmp_path / "here.db", tmp_path / "there.db", Folder(tmp_path / "copies")
+    run = make_run(prompt="late")
+    with Store(here) as store, Backup(here, [folder]) as backup:
+        kept = store.add(run)
+        assert kept.wait()
+        backup.exchange()
+        with Backup(there, [folder]):  # takes it in
+            pass
+        run.generation.status, run.generation.error = "cancelled", "no room"
+        assert store.add(run, anew=kept).wait()
+        backup.exchange()
+        with Backup(there, [folder]):
+            pass
+    for path in (here, there):
+        assert read_rows(path, "SELECT status, error FROM runs") == [("cancelled", "no room")]
 
 
 def test_of_two_rows_that_know_different_things_each_history_keeps_its_own(tmp_path: Path) -> None:
