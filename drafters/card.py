@@ -228,9 +228,9 @@ def _check_within(folder: Path | None, card: Path, name: str) -> None:
 
     def check(place: Path) -> None:
         try:
-            if place.resolve().is_relative_to(inside):
+            if place.resolve(strict=place.is_symlink()).is_relative_to(inside):
                 return
-        except (OSError, RuntimeError, ValueError):  # links in a circle, or a name that no file can have
+        except (OSError, RuntimeError, ValueError):  # links to nothing or in a circle, or a name that no file can have
             pass
         link = "" if place == named else f", in which {place.name} is a link"
         raise PoolError(
