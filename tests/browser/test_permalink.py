@@ -59,10 +59,13 @@ def test_a_copied_link_restores_prompt_policy_and_settings(page: Page, address: 
     assert not {"prompt", "with_policy", "with_pool", "seed"} & set(parse_qs(urlsplit(page.url).query)), page.url
 
 
-def test_a_broken_link_says_so(page: Page, address: str) -> None:
-    page.goto(f"{address}?prompt=abc&temperature=hot")
-    expect(page.locator("#status [role=alert]")).to_contain_text("temperature must be a number")
-    expect(page.locator("#prompt textarea")).not_to_have_value("abc")
+def test_what_is_right_in_a_broken_link_is_taken(page: Page, address: str) -> None:
+    page.goto(f"{address}?prompt=abc&temperature=hot&max_new_tokens=20")
+    expect(page.locator("#status [role=alert]")).to_contain_text("default: temperature must be a number, got 'hot'.")
+    expect(page.locator("#prompt textarea")).to_have_value("abc")
+    page.locator("#settings > button").click()
+    expect(page.locator("#max-new-tokens input[type=number]")).to_have_value("20")
+    expect(page.locator("#temperature input[type=number]")).to_have_value("0")
 
 
 def test_a_prompt_too_long_for_a_link_gets_a_message(page: Page) -> None:

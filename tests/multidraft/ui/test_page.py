@@ -246,6 +246,7 @@ def test_a_link_restores_prompt_policy_and_settings(unused_play: Play) -> None:
     shown = restored(tab, prompt="a", with_policy="<b>", policy="ucb")
     status = shown[tab.status]
     assert 'role="alert"' in status and "choose one of" in status and "<b>" not in status
+    assert "Taken from the link: prompt. Left at the default: " in status
     assert shown[tab.prompt] == "a" and tab.policy not in shown
 
 
@@ -264,17 +265,21 @@ def test_other_parameters_of_the_address_are_none_of_plays(unused_play: Play) ->
         ({"temperature": "99"}, "temperature must be at most 2 here, got 99"),
         ({"temperature": "-1"}, "temperature"),
         ({"seed": "1.5"}, "seed must be a whole number"),
-        ({"top_k": "nan"}, "whole number"),
+        ({"top_p": "0"}, "top-p must be"),
+        ({"top_k": "nan"}, "top-k must be a whole number"),
     ],
 )
-def test_a_broken_link_says_what_is_wrong_and_changes_nothing(
+def test_of_a_link_with_a_wrong_setting_the_rest_is_taken_and_that_is_said(
     unused_play: Play, query: dict, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unused_play.workbench, "limits", Limits(new_tokens=50))
-    shown = restored(unused_play, prompt="abc", **query)
-    status = shown.pop(unused_play.status)
-    assert words in status and 'role="alert"' in status and "<b>" not in status
-    assert not shown
+    tab, (name,) = unused_play, query
+    shown = restored(tab, **{"prompt": "abc", "seed": "3", "temperature": "0.5"} | query)
+    status = shown.pop(tab.status)
+    assert f"Left at the default: {words}" in status and 'role="alert"' in status and "<b>" not in status
+    assert shown.pop(tab.prompt) == "abc"
+    assert shown == {tab.settings[i]: v for i, of, v in ((5, "seed", 3), (1, "temperature", 0.5)) if of != name}
+    assert "Nothing is taken from the link. Left at" in restored(tab, **query)[tab.status]
 
 
 @pytest.mark.parametrize(

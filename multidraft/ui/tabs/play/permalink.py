@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import NamedTuple
 
 from drafters.errors import UserError
@@ -27,12 +28,16 @@ class Link(NamedTuple):
     """In the order of ``SETTINGS``."""
     pool: str | None
     """The name of the one that was loaded when the link was made."""
+    wrong: tuple[str, ...] = ()
+    """Why each setting that cannot be taken stays at its default."""
 
     @property
-    def named(self) -> list[str]:
-        """What it says something of, in the page's words."""
+    def summary(self) -> str:
+        """What of it is taken, and what is not."""
         asked = zip(("prompt", "policy", *SETTINGS), (self.prompt, self.policy, *self.settings), strict=True)
-        return [NAMES.get(name, name) for name, value in asked if value is not None]
+        taken = [NAMES.get(name, name) for name, value in asked if value is not None]
+        said = [f"Taken from the link: {', '.join(taken)}." if taken else "Nothing is taken from the link."]
+        return " ".join([*said, *(f"Left at the default: {why}." for why in self.wrong), "Press Run."])
 
 
 def read_link(query: Mapping[str, str], pool: Pool, most: int | None = None) -> Link | None:
@@ -40,23 +45,33 @@ def read_link(query: Mapping[str, str], pool: Pool, most: int | None = None) -> 
 
     Args:
         most: the server's limit of new tokens.
-
-    Raises:
-        UserError: a setting is not a number, or out of range; the message names it.
     """
     if not any(name in query for name in ("prompt", "with_policy", *SETTINGS)):
         return None
-    settings = {name: _number(name, query[name]) for name in SETTINGS if name in query}
-    check_fields(settings, pool, most)
-    usual = SamplingParams(draft_length=pool.draft_length)
-    make_params(*(settings.get(name, getattr(usual, name)) for name in SETTINGS[:-1]))
-    whole_number("seed", settings.get("seed", 0))
-    values = tuple(settings.get(name) for name in SETTINGS)
-    return Link(query.get("prompt"), query.get("with_policy"), values, query.get("with_pool"))
+    settings: dict[str, float] = {}
+    wrong = []
+    for name in filter(query.__contains__, SETTINGS):
+        try:
+            settings[name] = _setting(name, query[name], pool, most)
+        except UserError as error:
+            wrong.append(str(error))
+    values = tuple(map(settings.get, SETTINGS))
+    return Link(query.get("prompt"), query.get("with_policy"), values, query.get("with_pool"), tuple(wrong))
 
 
-def _number(name: str, text: str) -> float:
+def _setting(name: str, text: str, pool: Pool, most: int | None) -> float:
+    """One of ``SETTINGS`` as a link spells it.
+
+    Raises:
+        UserError: it is not a number, or out of range; the message names it.
+    """
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
         raise UserError(f"{NAMES.get(name, name)} must be a number, got {text!r:.40}") from None
+    if name == "seed":
+        return whole_number(name, value)
+    check_fields({name: value}, pool, most)
+    usual = asdict(SamplingParams(draft_length=pool.draft_length))
+    make_params(*({**usual, name: value}[known] for known in SETTINGS[:-1]))
+    return value

@@ -175,22 +175,19 @@ class Play(controls.PromptTab):
 
     def restore(self, request: gr.Request) -> Updates:
         """Status, prompt, policy and settings as the page's address asks for them."""
-        try:
-            link = permalink.read_link(request.query_params, self.workbench.pool, self.workbench.limits.new_tokens)
-        except UserError as error:
-            return {self.status: message_html("error", f"The link cannot be restored: {error}. Nothing was changed.")}
+        link = permalink.read_link(request.query_params, self.workbench.pool, self.workbench.limits.new_tokens)
         if link is None:
             return {self.status: gr.skip()}
-        kind, text = "idle", f"Taken from the link: {', '.join(link.named)}. Press Run."
+        if link.policy is not None and (why := self.wrong_policy(link.policy)):
+            link = link._replace(policy=None, wrong=(*link.wrong, why))
         updates: Updates = {field: v for field, v in zip(self.settings, link.settings, strict=True) if v is not None}
         if link.prompt is not None:
             updates[self.prompt] = link.prompt
-        if link.policy is not None and (wrong := self.wrong_policy(link.policy)):
-            kind, text = "error", f"The link's policy cannot be used here: {wrong}. Everything else is as in the link."
-        elif link.policy is not None:
+        if link.policy is not None:
             # With its choices: the page may have been built with those of another pool.
             updates[self.policy] = gr.Dropdown(self.policies, value=link.policy, allow_custom_value=True)
-        return {self.status: message_html(kind, text + self._other(link)), **updates}
+        kind = "error" if link.wrong else "idle"
+        return {self.status: message_html(kind, link.summary + self._other(link)), **updates}
 
     def _other(self, link: permalink.Link) -> str:
         """A warning if the link was made with another pool."""
