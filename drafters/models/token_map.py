@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from pickle import UnpicklingError
@@ -92,6 +91,5 @@ def confine(model: PreTrainedModel, file: Path) -> None:
     size = model.lm_head.out_features
     if wrong := next((token for token in tokens if not 0 <= token < size), None):
         raise PoolError(f"{file}: token {wrong} is not among the drafter's {size:,} tokens")
-    if twice := [token for token, count in Counter(tokens).items() if count > 1]:
-        raise PoolError(f"{file}: token {twice[0]} is listed twice in the token map")
-    model.lm_head = ConfinedHead(model.lm_head, sorted(tokens))  # of equal logits the lowest id is the likeliest
+    # FR-Spec's own script lists the first token of every text twice. Of equal logits the lowest id is the likeliest.
+    model.lm_head = ConfinedHead(model.lm_head, sorted(set(tokens)))
