@@ -14,47 +14,70 @@ from typing import Any
 import torch
 from transformers import MuseGlimmerAssistantConfig, MuseGlimmerAssistantModel
 
-from drafters.checkpoints.tensor_files import check_tensors, read_config, read_tensors, whole_number
-from drafters.errors import PoolError
+from drafters.checkpoints.loading import explained
+from drafters.checkpoints.tensor_files import (
+    MOST_LAYERS,
+    check_tensors,
+    object_in,
+    read_config,
+    read_tensors,
+    whole_number,
+)
+from drafters.errors import PoolError, quoted
 
-_RENAMED = {"fc.weight": "encoder.fc.weight", "hidden_norm.weight": "encoder.output_norm_enc.weight"}
-_SIZES = (
-    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
-    "max_position_embeddings", "block_size", "mask_token_id",
-)  # fmt: skip
+_PUBLISHED = {"encoder.fc.weight": "fc.weight", "encoder.output_norm_enc.weight": "hidden_norm.weight"}
+"""By the library's names the published ones, where they differ."""
+_SIZES = dict.fromkeys(
+    ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
+     "max_position_embeddings", "mask_token_id"), 10**8,
+) | {"num_hidden_layers": MOST_LAYERS, "block_size": 1000}  # fmt: skip
+"""What a configuration must name, and how large it may be."""
 
 
 def is_published_dflash(config: Mapping[str, Any]) -> bool:
-    """Whether a configuration is of a published folder rather than one of the library's."""
-    return "DFlashDraftModel" in (config.get("architectures") or [])
+    """Whether a configuration is of a published folder rather than one of the library's; also of those that
+    :func:`dflash_config` refuses."""
+    others = {"dflash_config", "speculators_model_type"} & set(config)
+    return bool(others) or "DFlashDraftModel" in str(config.get("architectures"))
 
 
 def dflash_config(config: Mapping[str, Any], file: Path) -> MuseGlimmerAssistantConfig:
     """The library's configuration that says what a published one, from ``file``, does."""
-    rotation = config.get("rope_parameters") or {"rope_theta": config.get("rope_theta", 10_000.0)}
+    if kind := config.get("speculators_model_type"):
+        raise PoolError(
+            f"{file} is of a speculator of type {quoted(kind)}, with a vocabulary and an output layer of its own; "
+            "dflash drafters read the folders of z-lab and SpecForge"
+        )
+    if "DFlashDraftModel" not in (names := str(config.get("architectures"))):  # such as Domino, DSpark
+        raise PoolError(f"{file}: architectures is {names}; dflash drafters read DFlashDraftModel")
+    rotation = object_in(config, "rope_parameters", file)
+    theta = rotation.get("rope_theta", config.get("rope_theta", 10_000.0))
     moved = config.get("rope_scaling") or rotation.get("rope_type", "default") != "default"
     if moved or config.get("attention_bias") or config.get("hidden_act", "silu") != "silu":
         raise PoolError(
             f"{file}: DFlash networks with attention biases, scaled rotations or another activation than silu "
             "cannot be computed here"
         )
-    own = {**config, **(config.get("dflash_config") or {})}
+    own = {**config, **object_in(config, "dflash_config", file)}
     own.setdefault("target_layer_ids", _spread_layers(config, file))
     layers = own["target_layer_ids"]
-    if not isinstance(layers, list) or not layers or not all(isinstance(layer, int) for layer in layers):
+    if not isinstance(layers, list) or not layers or not all(type(i) is int and i >= 0 for i in layers):
         raise PoolError(
             f"{file}: target_layer_ids must list the target's layers that the network reads, got {layers!r}"
         )
-    return MuseGlimmerAssistantConfig(
-        **{name: whole_number(own, name, file) for name in _SIZES},
-        target_layer_ids=layers,
-        **_attention(config, own, file),
-        rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
-        rope_parameters={"rope_type": "default", "rope_theta": float(rotation["rope_theta"])},
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=None,
-    )
+    sizes = {name: whole_number(own, name, file, most=_SIZES[name]) for name in _SIZES}
+    attention = _attention(config, own, file)
+    with explained(f"{file} is no configuration of a DFlash network"):
+        return MuseGlimmerAssistantConfig(
+            **sizes,
+            target_layer_ids=layers,
+            **attention,
+            rms_norm_eps=float(config.get("rms_norm_eps", 1e-6)),
+            rope_parameters={"rope_type": "default", "rope_theta": float(theta)},
+            bos_token_id=None,
+            eos_token_id=None,
+            pad_token_id=None,
+        )
 
 
 def _spread_layers(config: Mapping[str, Any], file: Path) -> list[int] | None:
@@ -62,7 +85,9 @@ def _spread_layers(config: Mapping[str, Any], file: Path) -> list[int] | None:
     from the last (``build_target_layer_ids`` of the published code); ``None`` if it does not say how many there are."""
     if "num_target_layers" not in config:
         return None
-    count, own = (whole_number(config, name, file) for name in ("num_target_layers", "num_hidden_layers"))
+    count, own = (
+        whole_number(config, name, file, most=MOST_LAYERS) for name in ("num_target_layers", "num_hidden_layers")
+    )
     if own == 1:
         return [count // 2]
     return [round(1 + index * (count - 4) / (own - 1)) for index in range(own)]
@@ -71,7 +96,10 @@ def _spread_layers(config: Mapping[str, Any], file: Path) -> list[int] | None:
 def _attention(config: Mapping[str, Any], own: Mapping[str, Any], file: Path) -> dict[str, Any]:
     """Which layers slide, over how many positions, and whether a block's tokens see only those before them: in sliding
     layers they do and in others not, unless the configuration says what holds for all (``causal``)."""
-    kinds = config.get("layer_types") or ["full_attention"] * whole_number(own, "num_hidden_layers", file)
+    count = whole_number(own, "num_hidden_layers", file)
+    kinds = config.get("layer_types") or ["full_attention"] * count
+    if not isinstance(kinds, list) or len(kinds) != count or not all(isinstance(kind, str) for kind in kinds):
+        raise PoolError(f"{file}: layer_types must name the kinds of {count} layers, got {quoted(kinds)}")
     if other := sorted(set(kinds) - {"full_attention", "sliding_attention"}):
         raise PoolError(
             f"{file}: layer_types has {other[0]!r}; DFlash networks are read with full and sliding attention"
@@ -103,16 +131,18 @@ def read_dflash(folder: Path, dtype: torch.dtype) -> MuseGlimmerAssistantModel:
     """The network of a published folder: ``config.json`` and safetensors named ``layers.0…``, ``norm.weight``,
     ``fc.weight`` and ``hidden_norm.weight``."""
     file = folder / "config.json"
-    with torch.device("meta"):
-        model = MuseGlimmerAssistantModel(dflash_config(read_config(file), file))
+    config = dflash_config(read_config(file), file)
+    with torch.device("meta"), explained(f"{file} is no configuration of a DFlash network"):
+        model = MuseGlimmerAssistantModel(config)
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise PoolError(f"{folder} holds no DFlash network: it should have model.safetensors")
     tensors: dict[str, torch.Tensor] = {}
     for part in files:
-        tensors |= {_RENAMED.get(name, name): tensor.to(dtype) for name, tensor in read_tensors(part).items()}
-    expected = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+        tensors |= {name: tensor.to(dtype) for name, tensor in read_tensors(part).items()}
+    names = {name: _PUBLISHED.get(name, name) for name, _ in model.named_parameters()}
+    expected = {names[name]: tuple(parameter.shape) for name, parameter in model.named_parameters()}
     check_tensors(files[0], tensors, expected, "DFlash networks")
-    model.load_state_dict(tensors, assign=True)
+    model.load_state_dict({name: tensors[published] for name, published in names.items()}, assign=True)
     model.rotary_emb = type(model.rotary_emb)(model.config)  # its frequencies are in no file
     return model.eval()

@@ -16,8 +16,16 @@ from transformers import LlamaConfig, PreTrainedModel
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
 from drafters.checkpoints.loading import explained
-from drafters.checkpoints.tensor_files import check_tensors, first_file, read_config, read_tensors, whole_number
-from drafters.errors import PoolError
+from drafters.checkpoints.tensor_files import (
+    MOST_LAYERS,
+    check_tensors,
+    first_file,
+    object_in,
+    read_config,
+    read_tensors,
+    whole_number,
+)
+from drafters.errors import PoolError, quoted
 
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
 """In the order they are looked for. A ``.bin`` is read without running any code it may hold."""
@@ -67,7 +75,7 @@ def read_head(folder: Path, target: PreTrainedModel) -> tuple[HeadShape, dict[st
         )
     tensors = {name.replace("midlayer.", "layers.0.", 1): tensor for name, tensor in read_tensors(file).items()}
     shape = _shape(config, tensors, target, config_file)
-    expected = _expected(shape, target, tensors)
+    expected = _expected(shape, target, tensors, config_file)
     _check(file, shape, tensors, expected, int(target.config.get_text_config().vocab_size))
     return shape, {name: tensors[name] for name in expected if name in tensors}
 
@@ -86,7 +94,7 @@ def head_shapes(
     if config.get("qkv_bias") or config.get("attention_bias"):
         names.add("layers.0.self_attn.q_proj.bias")
     shape = _shape(config, names, target, config_file)
-    shapes = _expected(shape, target, names)
+    shapes = _expected(shape, target, names, config_file)
     if not config.get("own_embedding", True):
         del shapes["embed_tokens.weight"]
     if shape.vocab_size == target.config.get_text_config().vocab_size:
@@ -106,8 +114,15 @@ def _shape(
             f"{config_file} does not say norm_before_residual, whether the first layer adds to normalised states; "
             "write true or false there, as the head was trained"
         )
-    layer = dict(_part(config, "transformer_layer_config", config_file) if speculators else config)
-    eagle = _part(config, "eagle_config", config_file)
+    layer = dict(object_in(config, "transformer_layer_config", config_file) if speculators else config)
+    eagle = object_in(config, "eagle_config", config_file)
+    if "sliding_attention" in str(layer.get("layer_types")):
+        raise PoolError(f"{config_file}: layer_types has sliding layers; eagle drafters compute full attention")
+    if eagle.get("use_aux_hidden_state") is False:
+        raise PoolError(
+            f"{config_file}: use_aux_hidden_state is false, so the head has EAGLE-3's layer but reads the target's "
+            "last hidden state alone; eagle drafters read several fused ones"
+        )
     if layer.get("hidden_act", "silu") != "silu":
         raise PoolError(f"{config_file}: hidden_act is {layer['hidden_act']!r}; eagle drafters compute 'silu'")
     target_config = target.config.get_text_config()
@@ -116,7 +131,7 @@ def _shape(
         layer["rope_theta"] = 10_000.0  # the default of the published code
     plain = {name: value for name, value in layer.items() if name in _LLAMA_FIELDS and value is not None}
     for name in _SIZES & set(plain):
-        whole_number(plain, name, config_file)
+        whole_number(plain, name, config_file, most=MOST_LAYERS if name == "num_hidden_layers" else 10**8)
     with explained(f"{config_file} is no configuration of a Llama layer"):
         llama = LlamaConfig(**plain)
     rotary = llama.rope_parameters or {}
@@ -128,7 +143,8 @@ def _shape(
     if llama.head_dim is None:  # the library would take it from the hidden size, of whatever number of heads
         llama.head_dim = llama.hidden_size // llama.num_attention_heads
     with explained(f"{config_file}: rotary positions cannot be computed from rope_theta and rope_parameters"):
-        LlamaRotaryEmbedding(llama)
+        if not bool(LlamaRotaryEmbedding(llama).inv_freq.isfinite().all()):
+            raise ValueError("frequencies are not finite")
     target_size = int(target_config.hidden_size)
     if "layers.0.hidden_norm.weight" not in tensors:
         if "fc.weight" not in tensors or "layers.0.self_attn.q_proj.weight" not in tensors:
@@ -158,28 +174,27 @@ def _shape(
         vocab_size=whole_number(config, "draft_vocab_size", config_file, own),
         layers=layers,
         target_size=whole_number(config, "target_hidden_size", config_file, target_size),
-        norm_before_residual=bool(config.get("norm_before_residual")),
+        norm_before_residual=_flag(config, "norm_before_residual", config_file),
         # (SpecForge once meant by the same word that logits are read from normalised states, which all heads do.)
-        norm_output=bool(config.get("norm_output")),
-        norm_before_fc=bool(eagle.get("norm_before_fc", config.get("norm_before_fc"))),
-        fc_norm=bool(config.get("fc_norm")),
+        norm_output=_flag(config, "norm_output", config_file),
+        norm_before_fc=_flag({**config, **eagle}, "norm_before_fc", config_file),
+        fc_norm=_flag(config, "fc_norm", config_file),
     )
 
 
-def _part(config: Mapping[str, Any], name: str, file: Path) -> dict[str, Any]:
-    """An object within a configuration; empty where there is none."""
-    part = config.get(name) or {}
-    if not isinstance(part, dict):
-        raise PoolError(f"{file}: {name} must be an object, got {part!r}")
-    return part
+def _flag(config: Mapping[str, Any], name: str, file: Path) -> bool:
+    """Whether a configuration says true; a text such as "false" would count as that, and is refused."""
+    if (value := config.get(name)) not in (None, True, False):
+        raise PoolError(f"{file}: {name} must be true or false, got {quoted(value)}")
+    return bool(value)
 
 
 def _whole_numbers(config: Mapping[str, Any], name: str, file: Path) -> list[int] | None:
-    """A list of whole numbers in a configuration, if it is there."""
+    """A list of whole numbers in a configuration, if it is there; Model Optimizer writes an empty one for none."""
     value = config.get(name)
-    if value is None:
+    if value is None or value == []:
         return None
-    if not isinstance(value, list) or not value or not all(type(number) is int for number in value):
+    if not isinstance(value, list) or not all(type(number) is int for number in value):
         raise PoolError(f"{file}: {name} must be a list of whole numbers, got {value!r}")
     return value
 
@@ -192,12 +207,15 @@ _LLAMA_FIELDS = {*_SIZES, "rms_norm_eps", "rope_theta", "rope_scaling", "rope_pa
 FIXED_ROTATIONS = {"default", "linear", "llama3", "yarn"}
 """Types of rotary positions that do not change with the text."""
 
-_OPTIONAL = {"embed_tokens.weight", "d2t"}
+_OPTIONAL = {"embed_tokens.weight", "lm_head.weight", "d2t"}
+"""The target lends the first two."""
 UNUSED = {"t2d", "verifier_norm.weight", "verifier_lm_head.weight", "rotary_emb.inv_freq"}
 """Tensors that some folders hold and no head needs."""
 
 
-def _expected(shape: HeadShape, target: PreTrainedModel, tensors: Collection[str]) -> dict[str, tuple[int, ...]]:
+def _expected(
+    shape: HeadShape, target: PreTrainedModel, tensors: Collection[str], config_file: Path
+) -> dict[str, tuple[int, ...]]:
     """Shapes of all tensors that the head may have.
 
     It has biases of its fusion (EAGLE-1) or of queries, keys and values (Qwen2), and norms of queries and keys (Qwen3)
@@ -212,7 +230,7 @@ def _expected(shape: HeadShape, target: PreTrainedModel, tensors: Collection[str
     if shape.fc_norm:
         expected |= {f"fc_norm.{i}.weight": (shape.target_size,) for i in range(len(shape.layers))}
     queries, keys = config.num_attention_heads * shape.head_size, config.num_key_value_heads * shape.head_size
-    with torch.device("meta"):
+    with torch.device("meta"), explained(f"{config_file} is no configuration of a Llama layer"):
         plain = {name: tuple(weight.shape) for name, weight in LlamaDecoderLayer(config, 0).named_parameters()}
     del plain["input_layernorm.weight"]
     for index in range(config.num_hidden_layers):
@@ -240,9 +258,11 @@ def _check(
     """Raise :class:`PoolError` where tensors are missing, too many, or do not fit a target of so many ``tokens``."""
     reasons: dict[str, str] = {}
     if shape.vocab_size != tokens:
-        reasons["d2t"] = f"it proposes {shape.vocab_size:,} of the target's {tokens:,} tokens and must say which"
+        part = f"it proposes {shape.vocab_size:,} of the target's {tokens:,} tokens"
+        reasons |= {"d2t": f"{part} and must say which", "lm_head.weight": part}
     if (size := shape.config.hidden_size) != shape.target_size:
-        reasons["embed_tokens.weight"] = f"its hidden size of {size} differs from the target's {shape.target_size}"
+        reason = f"its hidden size of {size} differs from the target's {shape.target_size}"
+        reasons |= {"embed_tokens.weight": reason, "lm_head.weight": reason}
     used = {name: tensor for name, tensor in tensors.items() if name not in UNUSED}
     what = "EAGLE-3 heads" if shape.generation == 3 else "EAGLE-1 and -2 heads"
     check_tensors(file, used, expected, what, _OPTIONAL - set(reasons), reasons)

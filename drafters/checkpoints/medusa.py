@@ -12,7 +12,14 @@ import torch
 from safetensors.torch import save_file
 from transformers import PreTrainedModel
 
-from drafters.checkpoints.tensor_files import check_tensors, first_file, read_config, read_tensors, whole_number
+from drafters.checkpoints.tensor_files import (
+    MOST_LAYERS,
+    check_tensors,
+    first_file,
+    read_config,
+    read_tensors,
+    whole_number,
+)
 from drafters.errors import PoolError
 
 MEDUSA_FILES = ("medusa_lm_head.safetensors", "medusa_lm_head.pt")
@@ -29,7 +36,7 @@ def read_medusa(folder: Path, target: PreTrainedModel) -> dict[str, torch.Tensor
     ``{h}.{medusa_num_layers}.weight`` (vocabulary, hidden). Some names begin with ``medusa_head.``, which is dropped.
     """
     config_file = folder / "config.json"
-    layers = whole_number(read_config(config_file), "medusa_num_layers", config_file, default=1)
+    layers = whole_number(read_config(config_file), "medusa_num_layers", config_file, default=1, most=MOST_LAYERS)
     if (file := first_file(folder, MEDUSA_FILES)) is None:
         raise PoolError(f"{folder} holds no Medusa heads: it should have one of {', '.join(MEDUSA_FILES)}")
     tensors = {name.removeprefix("medusa_head."): tensor for name, tensor in read_tensors(file).items()}
@@ -71,8 +78,8 @@ def read_bpd(folder: Path, target: PreTrainedModel) -> dict[str, torch.Tensor]:
 
 def bpd_sizes(config: Mapping[str, Any], file: Path) -> tuple[int, int, int]:
     """Number of BPD heads, hidden and intermediate size by the configuration in ``file``."""
-    count, size, inner = (whole_number(config, f, file) for f in ("bpd_num_heads", "hidden_size", "intermediate_size"))
-    return count, size, inner
+    count = whole_number(config, "bpd_num_heads", file, most=MOST_LAYERS)
+    return count, whole_number(config, "hidden_size", file), whole_number(config, "intermediate_size", file)
 
 
 def save_medusa(folder: Path, tensors: Mapping[str, torch.Tensor]) -> None:

@@ -27,12 +27,26 @@ def read_config(file: Path) -> dict[str, Any]:
     return config
 
 
-def whole_number(config: Mapping[str, Any], name: str, file: Path, default: int | None = None) -> int:
-    """A number of 1 or more from the configuration of ``file``; the default also where it says null."""
+MOST_LAYERS = 1000
+"""More than any network has; a configuration that names more would be worked on without end."""
+
+
+def whole_number(
+    config: Mapping[str, Any], name: str, file: Path, default: int | None = None, most: int = 10**8
+) -> int:
+    """A number from 1 to ``most`` from the configuration of ``file``; the default also where it says null."""
     value = default if (found := config.get(name)) is None else found
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise PoolError(f"{file}: {name} must be a whole number of at least 1, got {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise PoolError(f"{file}: {name} must be a whole number from 1 to {most:,}, got {quoted(value)}")
     return value
+
+
+def object_in(config: Mapping[str, Any], name: str, file: Path) -> dict[str, Any]:
+    """An object within the configuration of ``file``; empty where there is none."""
+    part = config.get(name) or {}
+    if not isinstance(part, dict):
+        raise PoolError(f"{file}: {name} must be an object, got {quoted(part)}")
+    return part
 
 
 def check_parts(folder: Path) -> None:

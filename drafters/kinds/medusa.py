@@ -16,7 +16,7 @@ from drafters.base import FeatureSource
 from drafters.checkpoints.digest import digest_of, file_digest
 from drafters.checkpoints.medusa import MEDUSA_FILES, read_medusa
 from drafters.checkpoints.model_sizes import config_of, last_hidden_state
-from drafters.checkpoints.tensor_files import stored_numbers, whole_number
+from drafters.checkpoints.tensor_files import MOST_LAYERS, stored_numbers, whole_number
 from drafters.draft import Draft
 from drafters.kinds.base import BuildContext, Confidence, Footprint, ModelEntry, SizeContext, TreeEntry, register
 from drafters.models.medusa_heads import Heads, MedusaHeads
@@ -185,8 +185,8 @@ class MedusaEntry(HeadsEntry):
 
     def footprint(self, context: SizeContext) -> Footprint:
         config, file = config_of(self.source, context.card)
-        heads = max(whole_number(config, "medusa_num_heads", file, default=self.most_heads), self.most_heads)
-        layers = whole_number(config, "medusa_num_layers", file, default=1)
+        heads = max(whole_number(config, "medusa_num_heads", file, self.most_heads, MOST_LAYERS), self.most_heads)
+        layers = whole_number(config, "medusa_num_layers", file, 1, MOST_LAYERS)
         own = context.target.config.get_text_config()
         block = own.hidden_size * (own.hidden_size + 1)
         numbers = heads * (layers * block + own.vocab_size * own.hidden_size)

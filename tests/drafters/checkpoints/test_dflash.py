@@ -136,6 +136,7 @@ def test_a_pool_reads_it(tmp_path):
 def test_what_is_no_published_folder():
     assert is_published_dflash(twins.CONFIGS[NAME])
     assert not is_published_dflash({"architectures": ["MuseGlimmerAssistantModel"]}) and not is_published_dflash({})
+    assert is_published_dflash({"architectures": ["DSparkDraftModel"], "dflash_config": {}}), "and refused as such"
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,19 @@ def test_what_is_no_published_folder():
             "target_layer_ids must list the target's layers that the network reads, got None",
         ),
         ({"dflash_config": {"target_layer_ids": [1]}}, "mask_token_id must be a whole number"),
-        ({"block_size": 0}, "block_size must be a whole number of at least 1, got 0"),
+        ({"block_size": 0}, "block_size must be a whole number from 1 to 1,000, got 0"),
+        ({"dflash_config": [7]}, r"dflash_config must be an object, got \[7\]"),
+        ({"dflash_config": {**OWN, "target_layer_ids": [-1]}}, r"target's layers that the network reads, got \[-1\]"),
+        ({"layer_types": ["full_attention"]}, r"layer_types must name the kinds of 2 layers, got \['full_attention'\]"),
+        ({"layer_types": 7}, "layer_types must name the kinds of 2 layers, got 7"),
+        ({"rope_parameters": 7}, "rope_parameters must be an object, got 7"),
+        ({"rope_theta": "big"}, r"json is no configuration of a DFlash network: could not convert .*'big'"),
+        ({"rms_norm_eps": []}, r"json is no configuration of a DFlash network"),
+        ({"hidden_size": 10**30}, r"hidden_size must be a whole number from 1 to 100,000,000, got 10{30}"),
+        ({**SLIDING, **dict.fromkeys(("hidden_size", "num_attention_heads", "head_dim"), 10**8)}, "network: Storage"),
+        ({"num_hidden_layers": 10**7}, "num_hidden_layers must be a whole number from 1 to 1,000, got 10000000"),
+        ({"architectures": ["DominoDraftModel"]}, r"architectures is \['DominoDraftModel'\]; dflash drafters read DFl"),
+        ({"speculators_model_type": "dflash"}, r"config\.json is of a speculator of type 'dflash', with a vocabulary"),
         ({"head_dim": 8}, r"tensor layers\.0\.self_attn\.q_proj\.weight has the shape \[64, 64\], but \[32, 64\]"),
     ],
 )
@@ -176,7 +189,7 @@ def test_missing_and_unknown_tensors_are_named(folder):
         read_dflash(folder, torch.float32)
     del tensors["fc.weight"]
     save_file(tensors, folder / "model.safetensors")
-    with pytest.raises(PoolError, match=r"lacks the tensor encoder\.fc\.weight"):
+    with pytest.raises(PoolError, match=r"lacks the tensor fc\.weight"):
         read_dflash(folder, torch.float32)
     (folder / "model.safetensors").unlink()
     with pytest.raises(PoolError, match=r"should have model\.safetensors"):

@@ -115,7 +115,14 @@ def test_tensors_that_do_not_fit(model, tmp_path, kind, change, message):
         ("medusa", "medusa_lm_head.pt", b"", "cannot read .*medusa_lm_head.pt"),
         ("medusa", "medusa_lm_head.pt", b"words", "cannot read .*medusa_lm_head.pt: it is not a file of tensors"),
         ("medusa", "medusa_lm_head.safetensors", b"words", "cannot read .*medusa_lm_head.safetensors"),
-        ("bpd", "config.json", b'{"bpd_num_heads": 0}', "bpd_num_heads must be a whole number of at least 1, got 0"),
+        ("bpd", "config.json", b'{"bpd_num_heads": 0}', "bpd_num_heads must be a whole number from 1 to 1,000, got 0"),
+        ("bpd", "config.json", b'{"bpd_num_heads": 90000000}', "bpd_num_heads must be a whole number from 1 to 1,000"),
+        (
+            "medusa",
+            "config.json",
+            b'{"medusa_num_layers": 90000000}',
+            "medusa_num_layers must be a whole number from 1",
+        ),
         (
             "bpd",
             "config.json",
