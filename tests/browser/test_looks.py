@@ -28,6 +28,26 @@ def test_a_phone_never_scrolls_sideways(phone: Page) -> None:
         assert phone.evaluate("document.documentElement.scrollWidth") <= 390, tab
 
 
+@pytest.mark.parametrize("phone", ["light"], indirect=True)
+def test_a_phone_shows_the_drawing_of_a_round_in_letters_that_can_be_read_and_fields_in_full_width(phone: Page) -> None:
+    phone.get_by_text("How it works").click()
+    letters = phone.locator(".md-how text").evaluate_all("all => all.map(text => text.getBoundingClientRect().height)")
+    assert min(letters) > 12, letters
+    phone.get_by_role("tab", name="Dashboard").click()
+    assert phone.locator("#beginning-prompt textarea").bounding_box()["width"] > 250
+
+
+def test_fields_of_a_row_stand_at_one_height_and_names_of_pools_are_not_broken(page: Page) -> None:
+    page.get_by_role("tab", name="Batch").click()
+    expect(page.locator("#limit input")).to_be_visible()
+    tops = {page.locator(f"#{field} input").bounding_box()["y"] for field in ("limit", "length")}
+    assert len(tops) == 1, tops
+    page.get_by_role("tab", name="Pool").click()
+    expect(page.locator(".md-pools h3 code").first).to_be_visible()
+    parts = page.locator(".md-pools h3 code").evaluate_all("all => all.map(code => code.getClientRects().length)")
+    assert set(parts) == {1}, parts
+
+
 @pytest.mark.parametrize("phone", ["dark"], indirect=True)
 def test_a_phone_goes_to_the_output_when_a_run_starts(phone: Page) -> None:
     output = phone.locator("#output .md-output")

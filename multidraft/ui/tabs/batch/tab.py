@@ -106,7 +106,7 @@ class Batch:
                 explained = gr.HTML(self.explained(DEFAULT_POLICIES), js_on_load=None, elem_id="batch-explanation")
                 with gr.Row():
                     most = self.workbench.limits.batch_runs
-                    sample = "0 runs all; otherwise an evenly spaced sample"
+                    sample = "0: all; fewer: evenly spaced"
                     info = sample if most is None else f"times policies: at most {most:,}"
                     limit = gr.Number(0, label="Max prompts", info=info, min_width=130, elem_id="limit")
                     tokens = min(NEW_TOKENS, self.workbench.limits.new_tokens or NEW_TOKENS)

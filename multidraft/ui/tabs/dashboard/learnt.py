@@ -80,6 +80,7 @@ def build(workbench: Workbench) -> None:
             lines=1,
             max_lines=6,
             scale=1,
+            min_width=220,  # on a phone the button stands below it
             elem_id="beginning-prompt",
         )
         ask = gr.Button("Predict", size="md", scale=0, min_width=110, elem_id="beginning-ask")
