@@ -215,7 +215,8 @@ def _conclusion(advice: Advice, short: int) -> str:
             f"{few} The machine was too busy for figures of speed{said}. By target calls, which do not depend on the "
             f"clock, {lead}: {_saved_by(*first)}."
         )
-    each = f"is certain on this traffic, at the 95 % level for all {len(advice.options)} policies together"
+    among = "both" if len(advice.options) == 2 else f"all {len(advice.options)}"
+    each = f"is certain on this traffic, at the 95 % level for {among} policies together"
     certain = each if advice.options[1:] else "is certain on this traffic"
     return (
         f"No speed-up of whole requests {certain}: with the fastest policy, {named}, {speeds}. "
