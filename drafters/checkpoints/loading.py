@@ -22,7 +22,7 @@ from transformers import (
 from transformers.utils import is_bitsandbytes_available, logging
 
 from drafters.checkpoints.hub import MODEL_FILES, TOKENIZER_FILES, folder_of
-from drafters.checkpoints.tensor_files import check_finite, check_parts
+from drafters.checkpoints.tensor_files import check_finite, check_parts, read_config
 from drafters.errors import PoolError, first_line
 from drafters.hardware import is_out_of_memory
 from drafters.source import Quantization, Source
@@ -39,6 +39,7 @@ def load_model(
     auto = AutoModelForCausalLM if language_model else AutoModel
     files = ". Check that the folder or Hub repository holds config.json and complete .safetensors weights"
     with explained(f"cannot load {what} from {location}", files), _no_bars():
+        read_config(folder / "config.json")  # refuses layers without end, which the library would make
         model, loading = auto.from_pretrained(
             folder,
             dtype=dtype,

@@ -15,20 +15,22 @@ from safetensors.torch import load_file
 
 from drafters.errors import PoolError, first_line, quoted, unreadable
 
+MOST_LAYERS = 1000
+"""More than any network has; a configuration that names more would be worked on without end."""
+
 
 def read_config(file: Path) -> dict[str, Any]:
-    """A configuration, a JSON object."""
+    """A configuration, a JSON object, of no more than :data:`MOST_LAYERS` layers."""
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise PoolError(f"cannot read {file}: {unreadable(error)}") from None
     if not isinstance(config, dict):
         raise PoolError(f"cannot read {file}: it is not a configuration (a JSON object)")
+    for part in (config, config.get("text_config")):
+        if isinstance(part, dict) and isinstance(part.get("num_hidden_layers"), int):
+            whole_number(part, "num_hidden_layers", file, most=MOST_LAYERS)
     return config
-
-
-MOST_LAYERS = 1000
-"""More than any network has; a configuration that names more would be worked on without end."""
 
 
 def whole_number(

@@ -155,6 +155,9 @@ BREAKAGES = {
     "no config": lambda model: (model / "config.json").unlink(),
     "a config that is no JSON": lambda model: (model / "config.json").write_text("{"),
     "a config of an unknown architecture": lambda model: (model / "config.json").write_text('{"model_type": "zzz"}'),
+    "a config of endless layers": lambda model: (model / "config.json").write_text(
+        (model / "config.json").read_text().replace('"num_hidden_layers": ', '"num_hidden_layers": 10000000')
+    ),
     "a tensor missing": lambda model: rewrite(model, lambda w: w.pop("model.layers.0.mlp.up_proj.weight")),
     "a tensor of another shape": lambda model: rewrite(
         model, lambda w: w.update({"lm_head.weight": torch.zeros(tiny.VOCAB, 7)})
