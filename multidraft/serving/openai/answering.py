@@ -15,6 +15,7 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from drafters.pool import Pool
+from drafters.text import TextStream
 from multidraft.bench.measure import Request
 from multidraft.engine.arguments import read_prompt
 from multidraft.engine.output import TokenLogprob
@@ -88,7 +89,8 @@ class Answering:
             job = self.workbench.submit(request)
         text, ids = read_prompt(self.pool, *prompt)
         shown = text if self.echo else ""
-        self.growing.append(Growing(index, job, len(ids) if first else 0, shown, known, asked.stops))
+        read = TextStream(self.pool.tokenizer)
+        self.growing.append(Growing(index, job, read, len(ids) if first else 0, shown, known, asked.stops))
         if job:
             job.measurement.watch(self._wake)
         if self._closed:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from drafters.pool import Pool
+from drafters.text import INCOMPLETE, TextStream
 from multidraft.engine.output import TokenLogprob
 from multidraft.service.jobs import Job
 from multidraft.service.workbench import RunJob
@@ -42,17 +45,19 @@ class Growing:
     """One text of an answer, which :meth:`news` follows; a text of the prompt alone has no ``job``.
 
     Attributes:
+        read: decodes its tokens, those of the prompt too, as they are told with their log-probabilities.
         prompt_tokens: how many the prompt has; 0 where another text has the same prompt, which counts once.
         prompt: what of it the answer repeats first.
         echoed: its log-probabilities.
         stops: texts that end it and are not part of the answer.
         tokens: how many it has so far, those of the prompt apart.
-        offset: characters of the tokens told with their log-probabilities.
+        offset: characters that ``read`` has given out.
         ended: whether all of it has been told.
     """
 
     index: int
     job: RunJob | None
+    read: TextStream
     prompt_tokens: int
     prompt: str = ""
     echoed: list[TokenLogprob] = field(default_factory=list)
@@ -139,7 +144,7 @@ class Form:
     """what ids begin with."""
 
     def __init__(self, pool: Pool, *, logprobs: bool):
-        self.tokenizer, self.logprobs = pool.tokenizer, logprobs
+        self.tokenizer, self.texts, self.logprobs = pool.tokenizer, pool.token_texts, logprobs
         self._head = {
             "id": self.prefix + secrets.token_hex(12),
             "created": int(time.time()),
@@ -174,10 +179,6 @@ class Form:
         """What is new of a text."""
         raise NotImplementedError
 
-    def token(self, token: int) -> str:
-        """The text of one token."""
-        return str(self.tokenizer.decode([token]))
-
 
 class CompletionForm(Form):
     """Answers of ``/v1/completions``."""
@@ -195,12 +196,13 @@ class CompletionForm(Form):
     def _logprobs(self, growing: Growing, known: Sequence[TokenLogprob]) -> dict[str, list[Any]]:
         told: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
         for k in known:
-            text, top = self.token(k.token), dict[str, float]()
+            top = dict[str, float]()
             for token, value in (*k.top, *(() if k.logprob is None else ((k.token, k.logprob),))):
-                top.setdefault(self.token(token), value)
-            for name, value in zip(told, (text, k.logprob, top or None, growing.offset), strict=True):
+                top.setdefault(self.texts[token], value)
+            values = self.texts[k.token], k.logprob, top or None, growing.offset
+            for name, value in zip(told, values, strict=True):
                 told[name].append(value)
-            growing.offset += len(text)
+            growing.offset += len(growing.read.extend([k.token]))
         return told
 
 
@@ -230,8 +232,25 @@ class ChatForm(Form):
         return {"logprobs": logprobs, "finish_reason": news.reason}
 
     def _named(self, token: int, logprob: float | None) -> dict[str, Any]:
-        text = self.token(token)
-        return {"token": text, "logprob": logprob, "bytes": list(text.encode())}
+        return {"token": self.texts[token], "logprob": logprob, "bytes": self._bytes(token)}
+
+    def _bytes(self, token: int) -> list[int]:
+        """The UTF-8 bytes of a token, which may be part of a character: those of several make one then."""
+        if INCOMPLETE in (text := self.texts[token]):
+            name, known = str(self.tokenizer.convert_ids_to_tokens(token)), bytes_of_characters()
+            if found := re.fullmatch("<0x([0-9A-F]{2})>", name):  # byte fallback of SentencePiece
+                return [int(found[1], 16)]
+            if all(character in known for character in name):
+                return [known[character] for character in name]
+        return list(text.encode())
+
+
+@cache
+def bytes_of_characters() -> dict[str, int]:
+    """The bytes that the characters in the names of byte-level tokens stand for (GPT-2)."""
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    return {character: byte for byte, character in bytes_to_unicode().items()}
 
 
 def usage(growing: Sequence[Growing]) -> dict[str, int]:
