@@ -32,6 +32,9 @@ MOST_STOPS, LONGEST_STOP = 32, 1000
 SEEDS = 2**63
 """Seeds of the engine; OpenAI's may be negative."""
 
+MOST_DIGITS = 50
+"""Of a whole number that are read. No field takes one of so many, Python reads 4,300, and a message may repeat it."""
+
 IGNORED = {
     "metadata",
     "parallel_tool_calls",
@@ -297,7 +300,7 @@ def read(kind: type[R], body: bytes) -> R:
         ApiError: it is no JSON, or a field is missing, unknown, or of the wrong kind; the error names it.
     """
     try:
-        fields = json.loads(body)
+        fields = json.loads(body, parse_int=lambda digits: int(digits[:MOST_DIGITS]))
     except (ValueError, RecursionError) as error:
         raise ApiError(400, f"the body is not valid JSON: {error}") from None
     try:

@@ -128,6 +128,16 @@ def test_what_is_no_request(http: httpx.Client, body: bytes) -> None:
     assert answer.status_code == 400 and "the body" in answer.json()["error"]["message"]
 
 
+@pytest.mark.parametrize("digits", [400, 5000])
+@pytest.mark.parametrize("field", ["seed", "best_of", "top_k", "draft_length", "prompt", "temperature"])
+def test_a_number_of_many_digits_is_wrong_where_it_stands(http: httpx.Client, field: str, digits: int) -> None:
+    number = "-" + "9" * digits
+    asked = {"prompt": '"abc"', field: f"[{number}]" if field == "prompt" else number}
+    body = ", ".join(f'"{name}": {value}' for name, value in asked.items())
+    error = http.post("/v1/completions", content=f"{{{body}}}").json()["error"]
+    assert error["param"] == field and len(error["message"]) < 200
+
+
 def test_what_is_nowhere(http: httpx.Client) -> None:
     error = http.post("/v1/responses", json={}).json()["error"]
     assert error["type"] == "not_found_error"
