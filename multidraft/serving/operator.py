@@ -74,7 +74,7 @@ class Operator:
         except StorageError as error:
             return JSONResponse({"detail": str(error)}, 503)
         if not deleted:
-            return JSONResponse({"detail": "the history has no such run"}, 404)
+            return JSONResponse({"detail": f"the history has no such {'batch' if batch else 'run'}"}, 404)
         if job and job.done:  # the page shows what is left of it from there
             self.jobs.forget(job)
         self._workbench.cut_off.pop(batch or "", None)
