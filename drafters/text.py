@@ -16,8 +16,6 @@ Turn = tuple[str, str]
 """An earlier turn of a conversation: the prompt and its answer."""
 
 INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
-LONGEST_START = 3
-"""UTF-8 characters have up to four bytes, so a broken-off one has at most three."""
 
 
 def chat_ids(
@@ -91,6 +89,8 @@ class TextStream:
         # Decoding from a little before the new tokens keeps the space that some tokenizers drop at the very start.
         text = self.decode(self.ids[self.begin :])
         final = complete(text)
+        if final != text and not final.startswith(self.known):
+            return ""  # byte fallback: a broken-off character garbles those that end right before it
         piece = final[len(self.known) :]
         self.known = final
         if piece and final == text:  # special tokens alone would not keep the space
@@ -111,8 +111,9 @@ def decoder_of(tokenizer: PreTrainedTokenizerBase, **decoding: Any) -> Callable[
 
 
 def complete(text: str) -> str:
-    """``text`` without the beginnings of a character at its end."""
-    return text[: len(text) - min(LONGEST_START, len(text) - len(text.rstrip(INCOMPLETE)))]
+    """``text`` without the beginning of a character at its end, which with byte fallback takes the place of all
+    characters that are spelt in bytes right before it too."""
+    return text.rstrip(INCOMPLETE)
 
 
 class TokenTexts(dict[int, str]):

@@ -39,6 +39,18 @@ def metaspace():
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
 
 
+@pytest.fixture(scope="module")
+def bytes_behind_words():
+    """As of Llama 2: what no token stands for is spelt in bytes, and the bytes of a run are decoded together."""
+    vocab = {"<unk>": 0, "▁": 1, "a": 2, "▁a": 3} | {f"<0x{byte:02X}>": 4 + byte for byte in range(256)}
+    model = models.BPE(vocab, [("▁", "a")], unk_token="<unk>", byte_fallback=True)
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(split=False)
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    tokenizer.decoder = decoders.Sequence(steps)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+
+
 def stream(tokenizer, ids, sizes=(1,)):
     """Feed ``ids`` in rounds of the given sizes; return the pieces."""
     text, pieces, start, turn = TextStream(tokenizer), [], 0, 0
@@ -63,15 +75,17 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_texts_come_out_whole(pocket, one_byte, text):
-    for tokenizer in (pocket, one_byte):
-        assert "".join(stream(tokenizer, tokenizer(text)["input_ids"])) == text
+def test_texts_come_out_whole(pocket, one_byte, bytes_behind_words, text):
+    for tokenizer in (pocket, one_byte, bytes_behind_words):
+        ids = tokenizer(text)["input_ids"]
+        assert "".join(stream(tokenizer, ids)) == tokenizer.decode(ids)
+        assert tokenizer.decode(ids) == text or (text.startswith(" ") and tokenizer is bytes_behind_words)
     assert len(one_byte(text)["input_ids"]) == len(text.encode())
 
 
 @given(text=st.text(max_size=40), sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4))
-def test_any_text_in_rounds_of_any_size(pocket, one_byte, text, sizes):
-    for tokenizer in (pocket, one_byte):
+def test_any_text_in_rounds_of_any_size(pocket, one_byte, bytes_behind_words, text, sizes):
+    for tokenizer in (pocket, one_byte, bytes_behind_words):
         ids = tokenizer(text)["input_ids"]
         assert "".join(stream(tokenizer, ids, sizes)) == tokenizer.decode(ids, skip_special_tokens=True)
 
@@ -91,6 +105,16 @@ def test_a_character_that_the_output_breaks_off_is_left_out(one_byte):
 def test_a_character_appears_with_its_last_token(one_byte):
     pieces = stream(one_byte, one_byte("aé🎉b")["input_ids"])
     assert pieces == ["a", "", "é", "", "", "", "🎉", "b"]
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_characters_that_are_spelt_in_bytes_one_after_the_other(bytes_behind_words, together):
+    ids = bytes_behind_words("a🎉éa🎉")["input_ids"]
+    text, pieces = TextStream(bytes_behind_words), []
+    for begin in range(0, len(ids), 5):
+        part = ids[begin : begin + 5]
+        pieces += [text.extend(part)] if together else text.add(part)
+    assert "".join(pieces) == "a🎉éa🎉"
 
 
 def test_special_tokens_add_no_text(pocket):
