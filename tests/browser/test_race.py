@@ -214,7 +214,7 @@ def test_the_replay_by_keyboard(raced: Page) -> None:
     assert clock(raced) == 0
     raced.keyboard.press("End")
     expect(raced.locator("#race-stage .md-lane.md-finished")).to_have_count(2)
-    for _ in range(8):  # of a short replay one step is less than the hundredth of a second that is shown
+    for _ in range(20):  # steps of 1 %, of a short replay less than the hundredth of a second that is shown
         raced.keyboard.press("ArrowLeft")
     valued = raced.locator("#race-stage .md-race-scrub").get_attribute("aria-valuetext") or ""
     now, whole = map(float, re.findall(r"[\d.]+", valued))
