@@ -9,6 +9,7 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -40,11 +41,16 @@ def describe(device: torch.device | str) -> str:
     return f"{name}, 1 core" if (count := cores()) == 1 else f"{name}, {count} cores"
 
 
-def clock(device: torch.device) -> float:
-    """Seconds, as soon as the device has done all that it was given so far."""
-    if device.type == "cuda":
+def clock_of(device: torch.device) -> Callable[[], float]:
+    """A clock of seconds, read as soon as the device has done all that it was given so far."""
+    if device.type != "cuda":
+        return time.perf_counter
+
+    def clock() -> float:
         torch.cuda.synchronize(device)
-    return time.perf_counter()
+        return time.perf_counter()
+
+    return clock
 
 
 def cores() -> int:

@@ -49,11 +49,11 @@ def answer(model: Model, feed: Any, tokens: int, *, prompt: bool = False) -> Any
     return stream.parent.switch(Call(model, feed, tokens, prompt and tokens > ALONE))
 
 
-def own_seconds() -> float:
-    """A clock of the work that is done for the caller: in a stream it stands while others work."""
+def own_clock() -> Callable[[], float] | None:
+    """A clock of the work that is done for the caller: in a stream it stands while others work; ``None`` outside of
+    streams, where any clock is one."""
     stream = getcurrent()
-    now = time.perf_counter()
-    return stream.own + now - stream.resumed if isinstance(stream, Stream) else now
+    return (lambda: stream.own + time.perf_counter() - stream.resumed) if isinstance(stream, Stream) else None
 
 
 def texts_at_once() -> int:

@@ -13,7 +13,7 @@ import torch
 
 from drafters.draft import Draft
 from drafters.errors import PromptError
-from drafters.hardware import clock
+from drafters.hardware import clock_of
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.bench.suites import SuiteItem
@@ -76,9 +76,10 @@ def _milliseconds(pool: Pool, action: Callable[[], object]) -> float:
 
 def _seconds(pool: Pool, action: Callable[[], T]) -> tuple[float, T]:
     """Seconds that ``action`` takes on the device, and what it returns."""
-    started = clock(pool.device)
+    clock = clock_of(pool.device)
+    started = clock()
     result = action()
-    return clock(pool.device) - started, result
+    return clock() - started, result
 
 
 def compare_plain_decoding(pool: Pool, prompt: str) -> dict[str, float]:

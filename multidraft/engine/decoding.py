@@ -14,8 +14,8 @@ from drafters.base import Evidence
 from drafters.caches import ran_out
 from drafters.draft import Draft
 from drafters.errors import ContextWindowError, DraftError, error_message
-from drafters.hardware import clock
-from drafters.models.streams import let_others_on, own_seconds, texts_at_once
+from drafters.hardware import clock_of
+from drafters.models.streams import let_others_on, own_clock, texts_at_once
 from drafters.sampling import SamplingParams, probabilities
 from drafters.text import TextStream
 from multidraft.engine.arguments import check_seed, check_settings, policy_for, read_prompt
@@ -114,9 +114,10 @@ class Decoding(Iterator[Round]):
         self._generator = torch.Generator(device=target.device).manual_seed(self.seed)
         try:
             with self.pool.lock:
+                self._clock = clock_of(target.device)
                 self._drafting = Drafting(self.pool, self.params, self._generator)
                 generation.benched = self._drafting.benched.why
-                started, _ = self._now()
+                started = self._clock()
                 previous = self.pool.previous.get(generation.policy)
                 self._experience = Experience(self.pool.drafters, previous, by_token=policy.uses_gamma)
                 policy.begin(context_of(self.pool, policy, generation, self.params))
@@ -125,7 +126,7 @@ class Decoding(Iterator[Round]):
                 self.pool.prepare(self.context, generation.readers, self._drafting.benched)
                 generation.versions = self.pool.versions()
                 self.pool.costs.begin(len(self.context), generation.readers, by_time=policy.uses_costs)
-                generation.prefill_seconds = self._now()[0] - started
+                generation.prefill_seconds = self._clock() - started
                 query = target.queries
             while generation.status == "running":
                 if self._cancelled.is_set():
@@ -165,7 +166,7 @@ class Decoding(Iterator[Round]):
 
     def _round(self, text: TextStream) -> Round:
         """Choose, draft, verify, learn."""
-        policy, drafting, costs, laps = self.policy, self._drafting, self.pool.costs, Laps(self._now)
+        policy, drafting, costs, laps = self.policy, self._drafting, self.pool.costs, Laps(self._clock, own_clock())
         drafting.benched.tokens = len(self.generation.token_ids)
         room = min(self.params.max_new_tokens - drafting.benched.tokens, self.pool.target.window - len(self.context))
         chances = policy.probabilities()
@@ -299,10 +300,6 @@ class Decoding(Iterator[Round]):
         if len(self.context) >= self.pool.target.window:
             return "context_limit"
         return "running"
-
-    def _now(self) -> tuple[float, float]:
-        """Seconds of the clock, and those of this text's own work, which in a batch is less."""
-        return clock(self.pool.target.device), own_seconds()
 
 
 stream = Decoding

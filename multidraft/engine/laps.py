@@ -12,19 +12,26 @@ class Laps:
     """The time of a round by phase: the clock's seconds, and of them a text's own, which in a batch are fewer.
 
     Args:
-        now: both at the moment.
+        clock: the seconds at the moment.
+        own: the text's own; ``None`` where it is decoded alone, and all are.
     """
 
-    def __init__(self, now: Callable[[], tuple[float, float]]):
-        self._now, self._last = now, now()
-        self.seconds, self.own = dict.fromkeys(PHASES, 0.0), dict.fromkeys(PHASES, 0.0)
+    def __init__(self, clock: Callable[[], float], own: Callable[[], float] | None):
+        self._clock, self._own = clock, own
+        self.seconds = self.own = dict.fromkeys(PHASES, 0.0)
+        self._last = clock()
+        if own is not None:
+            self.own, self._last_own = self.seconds.copy(), own()
 
     def end(self, phase: str) -> None:
         """What passed since the last call, or the beginning, was of this phase."""
-        seconds, own = self._now()
-        self.seconds[phase] += seconds - self._last[0]
-        self.own[phase] += own - self._last[1]
-        self._last = seconds, own
+        now = self._clock()
+        self.seconds[phase] += now - self._last
+        self._last = now
+        if self._own is not None:
+            own = self._own()
+            self.own[phase] += own - self._last_own
+            self._last_own = own
 
     def record(self) -> dict[str, Any]:
         """The fields ``draft_seconds`` and so on of a :class:`~storage.records.Round`."""

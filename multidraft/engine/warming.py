@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from drafters.base import Evidence
 from drafters.benched import Benched
 from drafters.draft import Draft
-from drafters.hardware import clock
+from drafters.hardware import clock_of
 from drafters.sampling import SamplingParams
 from multidraft.engine.decoding import Decoding
 from storage.records import PLAIN
@@ -44,16 +44,19 @@ def _measure(pool: Pool, params: SamplingParams) -> None:
     """Measure an evaluation of drafters that have read nothing of a text, as the first of a query is likely to be, and
     verifications."""
     text = (pool.encode("Hello") * UNREAD)[: min(UNREAD, pool.target.window // 2)]
-    benched = Benched(pool.drafter_names)  # what fails here fails again, and is told, when it counts
+    clock, benched = (
+        clock_of(pool.device),
+        Benched(pool.drafter_names),
+    )  # what fails here fails again, and is told, when it counts
     with pool.lock:
         pool.target.prefill(text)
         pool.prepare(text, (), benched)
         pool.costs.begin(len(text), ())
-        begun = clock(pool.device)
+        begun = clock()
         pool.gamma(Evidence(text, len(text) - 1, None, params), benched)
-        pool.costs.evaluated(clock(pool.device) - begun)
+        pool.costs.evaluated(clock() - begun)
         for length in range(1, min(params.draft_length, (pool.target.window - len(text)) // 2) + 1):
-            begun = clock(pool.device)
+            begun = clock()
             pool.target.score(Draft.chain(text[:length]))
-            pool.costs.verify.clock(length, clock(pool.device) - begun)
+            pool.costs.verify.clock(length, clock() - begun)
             pool.target.accept((), text[0])
