@@ -17,6 +17,9 @@ Turn = tuple[str, str]
 
 INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
 
+SEEN_BEFORE = 8
+"""Tokens of what an output goes on from that are decoded with its first ones: enough for some text among them."""
+
 
 def chat_ids(
     tokenizer: PreTrainedTokenizerBase,
@@ -69,15 +72,19 @@ class TextStream:
     never does), and spaces come out as they stand in the whole text. Only the tokens since the last complete
     character are decoded again, so the cost does not grow with the output.
 
-    ``decoding`` are further arguments of the tokenizer's ``decode``.
+    Args:
+        after: the tokens that the output goes on from, where it is one text with them: its first word keeps its space.
+        decoding: further arguments of the tokenizer's ``decode``.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, **decoding: Any):
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, after: Sequence[int] = (), **decoding: Any):
         self.decode = decoder_of(tokenizer, **decoding)
-        self.ids: list[int] = []
-        self.begin = self.read = 0
-        self.known = ""
-        """The text given out since token ``begin``."""
+        self.ids = list(after[-SEEN_BEFORE:])
+        self.begin, self.read = 0, len(self.ids)
+        self.known = self.decode(self.ids)
+        """The text given out since token ``begin``, and that before it."""
+        if self.known != complete(self.known):  # a broken-off character would come with all that it garbles
+            self.ids, self.read, self.known = [], 0, ""
 
     def add(self, tokens: Sequence[int]) -> list[str]:
         """The text that each of ``tokens`` adds; special tokens add none."""

@@ -148,6 +148,14 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return characters(["<|end|>", *CHARACTERS], eos_token="<|end|>")
 
 
+def spaced_tokenizer() -> PreTrainedTokenizerFast:
+    """As of SentencePiece: the same characters as words, whose space belongs to them and is dropped at the very
+    start."""
+    words = characters(["<|end|>", *(f"▁{character}" for character in CHARACTERS)], eos_token="<|end|>")
+    words.backend_tokenizer.decoder = decoders.Metaspace()
+    return words
+
+
 def characters(tokens: Iterable[str] | dict[str, int], **special: Any) -> PreTrainedTokenizerFast:
     """A tokenizer of these tokens, by number or in their order, each a character or ``special``."""
     numbers = tokens if isinstance(tokens, dict) else {token: number for number, token in enumerate(tokens)}

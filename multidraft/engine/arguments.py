@@ -83,6 +83,11 @@ def read_prompt(pool: Pool, prompt: str | Sequence[int], turns: Sequence[Turn]) 
     return pool.decode(ids), ids
 
 
+def continued(pool: Pool, prompt: str | Sequence[int], ids: Sequence[int]) -> Sequence[int]:
+    """The ``ids`` of a prompt where its answer is one text with it: none where it is a question in chat form."""
+    return () if isinstance(prompt, str) and pool.tokenizer.chat_template else ids
+
+
 def whole_numbers(value: object) -> list[int] | None:
     """A sequence or array of whole numbers as a list; ``None`` for anything else."""
     value = value.tolist() if isinstance(value, np.ndarray) else value

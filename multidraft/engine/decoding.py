@@ -18,7 +18,7 @@ from drafters.hardware import clock_of
 from drafters.models.streams import let_others_on, own_clock, texts_at_once
 from drafters.sampling import SamplingParams, probabilities
 from drafters.text import TextStream
-from multidraft.engine.arguments import check_seed, check_settings, policy_for, read_prompt
+from multidraft.engine.arguments import check_seed, check_settings, continued, policy_for, read_prompt
 from multidraft.engine.drafting import Drafting, Verified
 from multidraft.engine.experience import Experience, Notes, context_of
 from multidraft.engine.laps import Laps
@@ -90,7 +90,9 @@ class Decoding(Iterator[Round]):
         self.generation = Generation(text, spec, tuple(names), len(self.context), turns=tuple(turns))
         self._arms = range(ALL_DRAFTERS, len(names))
         self._cancelled, self._stopped = threading.Event(), False
-        self._stop, self.logprobs = StopTexts(output.stop, pool.tokenizer), list[TokenLogprob]()
+        before = continued(pool, prompt, self.context)
+        self._text, self.logprobs = TextStream(pool.tokenizer, before), list[TokenLogprob]()
+        self._stop = StopTexts(output.stop, TextStream(pool.tokenizer, before))
         self._evaluated, self._unseen_p = len(self.context), list[torch.Tensor]()
         self._rounds = self._decode()
 
@@ -109,7 +111,6 @@ class Decoding(Iterator[Round]):
 
     def _decode(self) -> Generator[Round]:
         generation, target, policy = self.generation, self.pool.target, self.policy
-        text = TextStream(self.pool.tokenizer)
         # Not before: a process without the device may check and queue what another one decodes.
         self._generator = torch.Generator(device=target.device).manual_seed(self.seed)
         try:
@@ -138,7 +139,7 @@ class Decoding(Iterator[Round]):
                             f"another generation has begun on pool {self.pool.name!r}, which runs one at a time; "
                             "finish this one first, or load the pool twice"
                         )
-                    generation.rounds.append(round := self._round(text))
+                    generation.rounds.append(round := self._round())
                 generation.token_ids.extend(round.tokens)
                 generation.text += round.text
                 generation.streams = max(generation.streams, texts_at_once())
@@ -164,7 +165,7 @@ class Decoding(Iterator[Round]):
         if self.learn and self.generation.token_ids:
             self.pool.learn(self._notes.lesson(self.context, self.generation), self._drafting.benched)
 
-    def _round(self, text: TextStream) -> Round:
+    def _round(self) -> Round:
         """Choose, draft, verify, learn."""
         policy, drafting, costs, laps = self.policy, self._drafting, self.pool.costs, Laps(self._clock, own_clock())
         drafting.benched.tokens = len(self.generation.token_ids)
@@ -177,7 +178,7 @@ class Decoding(Iterator[Round]):
         laps.end("draft")
         done = self._verified(arm, length, draft)
         self._emit(done)
-        pieces, record = text.add(done.tokens), done.record(self.pool.token_texts)
+        pieces, record = self._text.add(done.tokens), done.record(self.pool.token_texts)
         laps.end("verify")
         self._notes.add(done.logits, done.rows)
         divergence = drafting.divergence(done) if policy.uses_block_divergence and done.length else None

@@ -10,7 +10,6 @@ import torch
 
 from drafters.draft import Draft
 from drafters.sampling import SamplingParams
-from drafters.text import TextStream
 from multidraft.engine.decoding import Decoding
 from multidraft.engine.verify import Verdict
 from storage.records import Generation, Round
@@ -78,23 +77,23 @@ class Following(Decoding):
         text = "".join(one.text for one in [*rounds, last])
         return replace(generation, rounds=[*rounds, last], token_ids=tokens, text=text, status="stopped")
 
-    def _round(self, text: TextStream) -> Round:
+    def _round(self) -> Round:
         if not self._unseen:
-            return super()._round(text)
+            return super()._round()
         (*before, last), self._unseen = self._unseen, ()
         generation = self.generation
         generation.prefill_seconds += self._seconds
         for token in before:
-            generation.rounds.append(round := self._undrafted(token, text))
+            generation.rounds.append(round := self._undrafted(token))
             generation.token_ids.append(token)
             generation.text += round.text
         self.context.append(last)
         self._evaluated = len(self.context)
         self.pool.costs.unread.emitted(1, ())
-        return self._undrafted(last, text)
+        return self._undrafted(last)
 
-    def _undrafted(self, token: int, text: TextStream) -> Round:
-        pieces = tuple(text.add([token]))
+    def _undrafted(self, token: int) -> Round:
+        pieces = tuple(self._text.add([token]))
         return Round(
             index=len(self.generation.rounds),
             arm=None,

@@ -13,8 +13,6 @@ from drafters.text import TextStream
 from multidraft.engine.lossless import teacher_forced
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
     from drafters.pool import Pool
 
 
@@ -72,10 +70,10 @@ def logprobs_of_prompt(pool: Pool, ids: Sequence[int], top: int) -> Iterator[lis
 
 
 class StopTexts:
-    """Notices the token that completes one of ``texts`` in an output."""
+    """Notices the token that completes one of ``texts`` in an output, which ``stream`` decodes."""
 
-    def __init__(self, texts: Sequence[str], tokenizer: PreTrainedTokenizerBase):
-        self._texts, self._stream, self._tail = texts, TextStream(tokenizer), ""
+    def __init__(self, texts: Sequence[str], stream: TextStream):
+        self._texts, self._stream, self._tail = texts, stream, ""
         self._kept = max(map(len, texts), default=1) - 1
 
     def completed_by(self, token: int) -> bool:

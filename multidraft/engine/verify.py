@@ -111,11 +111,11 @@ def _follow(draft: Draft, wanted_by: list[int], sound: Sequence[int]) -> Verdict
     path: list[int] = []
     node, chain = -1, draft.is_chain
     while True:
-        _check(sound, [node])
         wanted = wanted_by[node + 1]
         children = range(node + 1, len(draft))[:1] if chain else draft.children(node)
         node = next((child for child in children if draft.tokens[child] == wanted), -1)
         if node < 0:
+            _check(sound, path)
             return Verdict(tuple(path), wanted, wanted_by)
         path.append(node)
 

@@ -4,7 +4,7 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
@@ -129,6 +129,26 @@ def test_the_space_of_a_word_is_kept_between_words_and_dropped_at_the_start(meta
     ids = [0, 1, 2, 0, 1, 0]
     assert metaspace.decode(ids) == "the cats the cat the"
     assert stream(metaspace, ids) == ["the", " cat", "s", " the", " cat", " the"]
+
+
+def test_an_output_that_goes_on_from_a_text_keeps_the_space_of_its_first_word(metaspace):
+    assert TextStream(metaspace, [0]).add([1, 0]) == [" cat", " the"]
+    assert TextStream(metaspace).add([1, 0]) == ["cat", " the"]
+
+
+@given(text=st.text(max_size=40), data=st.data())
+def test_any_text_goes_on_as_it_stands(pocket, one_byte, bytes_behind_words, text, data):
+    for tokenizer in (pocket, one_byte, bytes_behind_words):
+        ids = tokenizer(text)["input_ids"]
+        first = data.draw(st.integers(0, len(ids)))
+        before, whole = tokenizer.decode(ids[:first]), tokenizer.decode(ids)
+        assume(INCOMPLETE not in before)
+        assert before + "".join(TextStream(tokenizer, ids[:first]).add(ids[first:])) == whole
+
+
+def test_a_character_that_a_prompt_breaks_off_garbles_nothing_before_it(bytes_behind_words):
+    ids = bytes_behind_words("a🎉éa")["input_ids"]
+    assert "".join(TextStream(bytes_behind_words, ids[:-2]).add(ids[-2:])) == f"{INCOMPLETE}a"
 
 
 def test_a_token_reads_as_it_would_in_the_text(metaspace, one_byte, pocket):

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from drafters.pool import Pool
 from drafters.text import TextStream
 from multidraft.bench.measure import Request
-from multidraft.engine.arguments import read_prompt
+from multidraft.engine.arguments import continued, read_prompt
 from multidraft.engine.output import TokenLogprob
 from multidraft.service.workbench import Reading, Workbench
 from multidraft.serving.openai.answers import Form, Growing, News, ended_early, usage
@@ -89,7 +89,7 @@ class Answering:
             job = self.workbench.submit(request)
         text, ids = read_prompt(self.pool, *prompt)
         shown = text if self.echo else ""
-        read = TextStream(self.pool.tokenizer)
+        read = TextStream(self.pool.tokenizer, () if self.echo else continued(self.pool, prompt[0], ids))
         self.growing.append(Growing(index, job, read, len(ids) if first else 0, shown, known, asked.stops))
         if job:
             job.measurement.watch(self._wake)

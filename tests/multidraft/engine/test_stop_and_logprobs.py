@@ -8,6 +8,7 @@ import torch
 from drafters.draft import Draft
 from drafters.errors import UserError
 from drafters.sampling import SamplingParams
+from drafters.text import TextStream
 from multidraft.engine.decoding import Decoding, generate
 from multidraft.engine.output import Output, StopTexts, logprobs_of_prompt
 from tests import tiny
@@ -47,9 +48,26 @@ def test_a_text_within_an_accepted_draft_cuts_it_there(pool):
 
 
 def test_characters_of_several_tokens_and_texts_of_several_characters():
-    stop = StopTexts(("ab", "cde"), tiny.tokenizer())
+    stop = StopTexts(("ab", "cde"), TextStream(tiny.tokenizer()))
     assert [stop.completed_by(token) for token in (4, 5, 3, 2, 3)] == [False, False, False, False, True]
-    assert not StopTexts((), tiny.tokenizer()).completed_by(2)
+    assert not StopTexts((), TextStream(tiny.tokenizer())).completed_by(2)
+
+
+@pytest.fixture
+def spaced(pool, monkeypatch):
+    monkeypatch.setattr(pool, "tokenizer", tiny.spaced_tokenizer())
+    monkeypatch.setattr(pool, "encode", lambda *_: [*PROMPT])
+    return pool
+
+
+def test_an_answer_goes_on_from_its_prompt_with_the_space_of_its_first_word(spaced, monkeypatch):
+    alone = generate(spaced, PROMPT, "autoregressive", GREEDY)
+    whole = spaced.decode([*PROMPT, *alone.token_ids])
+    assert alone.prompt + alone.text == whole
+    out = decode(spaced, Output((alone.text[:2],))).generation
+    assert out.token_ids == alone.token_ids[:1] and alone.text[0] == " "
+    monkeypatch.setattr(spaced.tokenizer, "chat_template", "{{ messages[0]['content'] }}")
+    assert generate(spaced, "a", "autoregressive", GREEDY).text == alone.text[1:], "in chat form it begins anew"
 
 
 def test_stop_tokens_can_be_passed_over(loaded_pool):

@@ -21,6 +21,7 @@ from multidraft.service.workbench import Workbench
 from multidraft.serving.openai import server as servers
 from storage.run import Run
 from storage.store import Store
+from tests import tiny
 from tests.history import recorded
 
 GREEDY = {"model": "tiny", "temperature": 0}
@@ -161,6 +162,16 @@ def test_token_ids_and_the_echo_of_a_prompt(client: openai.OpenAI, pool: Pool) -
     assert both.logprobs.token_logprobs[-1] == pytest.approx(alone.logprobs.token_logprobs[0], abs=1e-4)
     parts = list(client.completions.create(prompt=ids, max_tokens=3, **asked, stream=True))
     assert "".join(part.choices[0].text for part in parts).startswith(both.text)
+
+
+def test_an_answer_keeps_the_space_of_its_first_word(client: openai.OpenAI, pool: Pool, monkeypatch) -> None:
+    monkeypatch.setattr(pool, "tokenizer", tiny.spaced_tokenizer())
+    ids, asked = [2, 3, 4], {**GREEDY, "logprobs": 0, "max_tokens": 3}
+    alone = client.completions.create(prompt=ids, **asked).choices[0]
+    both = client.completions.create(prompt=ids, **asked, echo=True).choices[0]
+    assert alone.text[0] == " " and both.text == pool.decode(ids) + alone.text
+    starts = [offset - len(pool.decode(ids)) for offset in both.logprobs.text_offset[3:]]
+    assert alone.logprobs.text_offset == starts == [0, 2, 4]
 
 
 @pytest.mark.parametrize("off", [{"draft_length": 0}, {"policy": "autoregressive"}])
