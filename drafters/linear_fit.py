@@ -85,4 +85,5 @@ class LinearFit:
 
     def at(self, units: float) -> float:
         """Expected seconds of ``units``."""
-        return self.fixed + self.per_unit * units
+        slope = self.per_unit
+        return (self.y - slope * self.x) / (self.weight + self.origin) + slope * units if self.weight else 0.0

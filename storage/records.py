@@ -44,9 +44,11 @@ def status_title(status: str) -> str:
     return _STATUS_TITLES.get(status, status)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Round:
     """One round: a draft, its verification, the target's own token; by default without a draft, and not timed.
+
+    It is not to be changed. (Python takes four times as long to make one that cannot be.)
 
     Attributes:
         index: number of the round within the generation, from 0.

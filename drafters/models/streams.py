@@ -49,11 +49,11 @@ def answer(model: Model, feed: Any, tokens: int, *, prompt: bool = False) -> Any
     return stream.parent.switch(Call(model, feed, tokens, prompt and tokens > ALONE))
 
 
-def own_clock() -> Callable[[], float] | None:
-    """A clock of the work that is done for the caller: in a stream it stands while others work; ``None`` outside of
-    streams, where any clock is one."""
+def own_seconds(now: float) -> float:
+    """A clock of the work that is done for the caller: in a stream it stands while others work. ``now`` is what
+    ``time.perf_counter`` says."""
     stream = getcurrent()
-    return (lambda: stream.own + time.perf_counter() - stream.resumed) if isinstance(stream, Stream) else None
+    return stream.own + now - stream.resumed if isinstance(stream, Stream) else now
 
 
 def texts_at_once() -> int:

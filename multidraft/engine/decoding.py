@@ -15,7 +15,7 @@ from drafters.caches import ran_out
 from drafters.draft import Draft
 from drafters.errors import ContextWindowError, DraftError, error_message
 from drafters.hardware import clock_of
-from drafters.models.streams import let_others_on, own_clock, texts_at_once
+from drafters.models.streams import let_others_on, own_seconds, texts_at_once
 from drafters.sampling import SamplingParams, probabilities
 from drafters.text import TextStream
 from multidraft.engine.arguments import check_seed, check_settings, continued, policy_for, read_prompt
@@ -167,7 +167,7 @@ class Decoding(Iterator[Round]):
 
     def _round(self) -> Round:
         """Choose, draft, verify, learn."""
-        policy, drafting, costs, laps = self.policy, self._drafting, self.pool.costs, Laps(self._clock, own_clock())
+        policy, drafting, costs, laps = self.policy, self._drafting, self.pool.costs, Laps(self._clock, own_seconds)
         drafting.benched.tokens = len(self.generation.token_ids)
         room = min(self.params.max_new_tokens - drafting.benched.tokens, self.pool.target.window - len(self.context))
         chances = policy.probabilities()
@@ -252,7 +252,7 @@ class Decoding(Iterator[Round]):
         tokens = [*(draft.tokens[node] for node in verdict.path), verdict.own]
         ends = frozenset[int]() if self.output.ignore_end else self.pool.stop_ids
         for index, token in enumerate(tokens):
-            if self._stop.completed_by(token) or token in ends:
+            if token in ends or self._stop.completed_by(token):
                 self._stopped = True
                 return tokens[: index + 1], verdict.own if index == len(verdict.path) else None
         return tokens, verdict.own

@@ -13,25 +13,21 @@ class Laps:
 
     Args:
         clock: the seconds at the moment.
-        own: the text's own; ``None`` where it is decoded alone, and all are.
+        own: the text's own, of these.
     """
 
-    def __init__(self, clock: Callable[[], float], own: Callable[[], float] | None):
-        self._clock, self._own = clock, own
-        self.seconds = self.own = dict.fromkeys(PHASES, 0.0)
-        self._last = clock()
-        if own is not None:
-            self.own, self._last_own = self.seconds.copy(), own()
+    def __init__(self, clock: Callable[[], float], own: Callable[[float], float]):
+        self._clock, self._own, self._last = clock, own, clock()
+        self._last_own = own(self._last)
+        self.seconds, self.own = dict.fromkeys(PHASES, 0.0), dict.fromkeys(PHASES, 0.0)
 
     def end(self, phase: str) -> None:
         """What passed since the last call, or the beginning, was of this phase."""
         now = self._clock()
         self.seconds[phase] += now - self._last
-        self._last = now
-        if self._own is not None:
-            own = self._own()
-            self.own[phase] += own - self._last_own
-            self._last_own = own
+        own = self._own(now)
+        self.own[phase] += own - self._last_own
+        self._last, self._last_own = now, own
 
     def record(self) -> dict[str, Any]:
         """The fields ``draft_seconds`` and so on of a :class:`~storage.records.Round`."""

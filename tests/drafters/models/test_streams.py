@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from drafters.models import streams
-from drafters.models.streams import Stream, Streams, answer, let_others_on, own_clock, texts_at_once
+from drafters.models.streams import Stream, Streams, answer, let_others_on, own_seconds, texts_at_once
 
 
 class Doubler:
@@ -149,15 +149,16 @@ def test_a_stream_is_charged_with_what_it_adds(monkeypatch):
     spent = {}
 
     def work(number, rounds):
-        own_seconds = own_clock()
         for _ in range(rounds):
-            begun = own_seconds()
+            begun = own_seconds(clock.now)
             answer(drafter, 1, 1)
-            drafted = own_seconds()
+            drafted = own_seconds(clock.now)
             clock.now += 0.5  # work of its own, at which the others wait
-            computed = own_seconds()
+            computed = own_seconds(clock.now)
             answer(target, 1, 1)
-            spent.setdefault(number, []).append((drafted - begun, computed - drafted, own_seconds() - computed))
+            spent.setdefault(number, []).append(
+                (drafted - begun, computed - drafted, own_seconds(clock.now) - computed)
+            )
 
     group = Streams(target)
     for number, rounds in enumerate((30, 60, 90)):
@@ -168,4 +169,4 @@ def test_a_stream_is_charged_with_what_it_adds(monkeypatch):
         "half of what is fixed, but nothing of the target's"
     )
     assert spent[2][85] == pytest.approx((5.0, 0.5, 11.0)), "alone: all of it"
-    assert own_clock() is None, "outside of streams"
+    assert own_seconds(clock.now) == clock.now, "outside of streams"
