@@ -15,6 +15,7 @@ from typing import Any
 
 import multidraft as md
 from drafters.errors import error_message
+from drafters.hardware import set_aside
 from drafters.pool import Pool
 from multidraft.bench.batches import BatchFigures, measure_batches, render_batches, summary_of_batches
 from multidraft.bench.engines import Peer, missing_packages, peers_for
@@ -111,7 +112,8 @@ def run(options: argparse.Namespace) -> int:
             left_out=left_out,
         )
         if sizes:
-            return _throughput(options, pool, asked, sizes)
+            with set_aside():
+                return _throughput(options, pool, asked, sizes)
         if options.peers and not asked.params.greedy:
             raise md.UserError("--peers compares greedy decoding: leave out --temperature")
         alone = (spec.removeprefix("fixed:") for spec in specs if spec.startswith("fixed:"))
@@ -119,7 +121,8 @@ def run(options: argparse.Namespace) -> int:
         peers = [*peers_for(pool, length, next(alone, None)), *vllm_peers(pool, length)] if options.peers else []
         if options.peers and (missing := missing_packages()):
             shared.warn(f"--peers runs without llama.cpp; not installed: {', '.join(missing)}")
-        return _benchmark(options, pool, asked, peers)
+        with set_aside():
+            return _benchmark(options, pool, asked, peers)
 
 
 def _sizes(options: argparse.Namespace) -> list[int]:

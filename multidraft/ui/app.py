@@ -12,6 +12,7 @@ from starlette.routing import Route
 from transformers.utils import logging
 
 from drafters.card import load_card
+from drafters.hardware import set_aside
 from drafters.pool import load_pool
 from multidraft.bench.suites import MAX_BYTES
 from multidraft.service import zerogpu
@@ -131,7 +132,8 @@ def launch(settings: Settings) -> bool:
             )
             if store.problem:  # also logged when it arose, but nobody reads above the address
                 print(f"The history is not being written. {store.problem}", flush=True)
-            wait_for_the_end(page)
+            with set_aside():
+                wait_for_the_end(page)
         finally:
             workbench.close()
             kept = store.close()

@@ -2,10 +2,12 @@
 
 import ctypes
 import errno
+import gc
 import os
 import re
 import sys
 import threading
+import weakref
 from types import SimpleNamespace
 
 import psutil
@@ -13,7 +15,7 @@ import pytest
 import torch
 
 from drafters import hardware
-from drafters.hardware import ARENAS, Trimming, describe, few_arenas, is_out_of_memory
+from drafters.hardware import ARENAS, Trimming, describe, few_arenas, free_unused, is_out_of_memory, set_aside
 
 glibc = pytest.mark.skipif(
     sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="of glibc alone"
@@ -62,6 +64,33 @@ def test_out_of_memory_is_told_from_other_errors(error, is_it):
 
 
 @glibc
+def test_what_is_set_aside_is_looked_through_only_to_free_memory():
+    class Part:
+        pass
+
+    def part_of_a_circle() -> weakref.ref[Part]:
+        part = Part()
+        part.whole = [part]
+        return weakref.ref(part)
+
+    old = part_of_a_circle()
+    gc.disable()  # or it might come first
+    try:
+        with set_aside():
+            assert old() is None and gc.get_freeze_count()
+            aside = part_of_a_circle()
+            gc.freeze()
+            gc.collect()
+            assert aside() is not None
+            free_unused()
+            assert aside() is None and gc.get_freeze_count()
+        assert not gc.get_freeze_count()
+        free_unused()
+        assert not gc.get_freeze_count(), "nobody has set anything aside"
+    finally:
+        gc.enable()
+
+
 def test_free_memory_between_what_stays_goes_back_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     library, size, count = ctypes.CDLL(None), 1 << 16, 1000
     library.malloc.restype, library.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
