@@ -76,7 +76,8 @@ class LinearFit:
 
     @property
     def fixed(self) -> float:
-        return (self.y - self.per_unit * self.x) / (self.weight + self.origin) if self.weight else 0.0
+        """Seconds of no units."""
+        return self.at(0.0)
 
     @property
     def proportional(self) -> float:

@@ -44,10 +44,8 @@ def _measure(pool: Pool, params: SamplingParams) -> None:
     """Measure an evaluation of drafters that have read nothing of a text, as the first of a query is likely to be, and
     verifications."""
     text = (pool.encode("Hello") * UNREAD)[: min(UNREAD, pool.target.window // 2)]
-    clock, benched = (
-        clock_of(pool.device),
-        Benched(pool.drafter_names),
-    )  # what fails here fails again, and is told, when it counts
+    clock = clock_of(pool.device)
+    benched = Benched(pool.drafter_names)  # what fails here fails again, and is told, when it counts
     with pool.lock:
         pool.target.prefill(text)
         pool.prepare(text, (), benched)

@@ -63,7 +63,6 @@ def test_out_of_memory_is_told_from_other_errors(error, is_it):
     assert is_out_of_memory(error) is is_it
 
 
-@glibc
 def test_what_is_set_aside_is_looked_through_only_to_free_memory():
     class Part:
         pass
@@ -91,6 +90,7 @@ def test_what_is_set_aside_is_looked_through_only_to_free_memory():
         gc.enable()
 
 
+@glibc
 def test_free_memory_between_what_stays_goes_back_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     library, size, count = ctypes.CDLL(None), 1 << 16, 1000
     library.malloc.restype, library.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
