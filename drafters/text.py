@@ -79,12 +79,13 @@ class TextStream:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, after: Sequence[int] = (), **decoding: Any):
         self.decode = decoder_of(tokenizer, **decoding)
-        self.ids = list(after[-SEEN_BEFORE:])
+        # Where they begin within a character, it garbles those that are spelt in bytes behind it: up to 3 tokens more
+        # help. One that is broken off at their end would come with all that it garbles: then none are taken.
+        seen = (list(after[-count:]) for count in range(SEEN_BEFORE, SEEN_BEFORE + 4))
+        self.ids = next((ids for ids in seen if (text := self.decode(ids)) == complete(text)), [])
         self.begin, self.read = 0, len(self.ids)
         self.known = self.decode(self.ids)
         """The text given out since token ``begin``, and that before it."""
-        if self.known != complete(self.known):  # a broken-off character would come with all that it garbles
-            self.ids, self.read, self.known = [], 0, ""
 
     def add(self, tokens: Sequence[int]) -> list[str]:
         """The text that each of ``tokens`` adds; special tokens add none."""

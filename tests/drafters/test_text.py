@@ -146,6 +146,12 @@ def test_any_text_goes_on_as_it_stands(pocket, one_byte, bytes_behind_words, tex
         assert before + "".join(TextStream(tokenizer, ids[:first]).add(ids[first:])) == whole
 
 
+@pytest.mark.parametrize("before", ["a日本語", "🎉日🎉日"])
+def test_an_output_goes_on_from_characters_that_are_spelt_in_bytes(bytes_behind_words, before):
+    ids, word = bytes_behind_words(before)["input_ids"], bytes_behind_words("a")["input_ids"]
+    assert TextStream(bytes_behind_words, ids).add([*word, *word]) == [" a", " a"]
+
+
 def test_a_character_that_a_prompt_breaks_off_garbles_nothing_before_it(bytes_behind_words):
     ids = bytes_behind_words("a🎉éa")["input_ids"]
     assert "".join(TextStream(bytes_behind_words, ids[:-2]).add(ids[-2:])) == f"{INCOMPLETE}a"
