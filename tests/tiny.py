@@ -148,10 +148,12 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return characters(["<|end|>", *CHARACTERS], eos_token="<|end|>")
 
 
-def spaced_tokenizer() -> PreTrainedTokenizerFast:
-    """As of SentencePiece: the same characters as words, whose space belongs to them and is dropped at the very
-    start."""
-    words = characters(["<|end|>", *(f"▁{character}" for character in CHARACTERS)], eos_token="<|end|>")
+def spaced_tokenizer(
+    tokens: Iterable[str] = ("<|end|>", *(f"▁{character}" for character in CHARACTERS)),
+) -> PreTrainedTokenizerFast:
+    """As of SentencePiece: by default the same characters as words, whose space belongs to them and is dropped at the
+    very start."""
+    words = characters(tokens, eos_token="<|end|>")
     words.backend_tokenizer.decoder = decoders.Metaspace()
     return words
 

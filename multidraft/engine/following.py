@@ -10,6 +10,7 @@ import torch
 
 from drafters.draft import Draft
 from drafters.sampling import SamplingParams
+from drafters.text import TextStream
 from multidraft.engine.decoding import Decoding
 from multidraft.engine.verify import Verdict
 from storage.records import Generation, Round
@@ -49,7 +50,8 @@ class Following(Decoding):
         seconds: float = 0.0,
     ):
         super().__init__(pool, text[:-1], policy, params, seed)
-        self._unseen, self._each = tuple(text[len(text) - unseen :]), seconds / unseen
+        before, self._unseen = text[: len(text) - unseen], tuple(text[len(text) - unseen :])
+        self._text, self._each = TextStream(pool.tokenizer, before), seconds / unseen
         self._seconds = earlier.prefill_seconds if earlier else 0.0
         self.generation = earlier or self.generation
 
