@@ -83,9 +83,9 @@ def read_prompt(pool: Pool, prompt: str | Sequence[int], turns: Sequence[Turn]) 
     return pool.decode(ids), ids
 
 
-def continued(pool: Pool, prompt: str | Sequence[int], ids: Sequence[int]) -> Sequence[int]:
+def continued(pool: Pool, prompt: str | Sequence[int], ids: Sequence[int], output: Output) -> Sequence[int]:
     """The ``ids`` of a prompt where its answer is one text with it: none where it is a question in chat form."""
-    return () if isinstance(prompt, str) and pool.tokenizer.chat_template else ids
+    return () if output.anew or (isinstance(prompt, str) and pool.tokenizer.chat_template) else ids
 
 
 def whole_numbers(value: object) -> list[int] | None:

@@ -90,7 +90,7 @@ class Decoding(Iterator[Round]):
         self.generation = Generation(text, spec, tuple(names), len(self.context), turns=tuple(turns))
         self._arms = range(ALL_DRAFTERS, len(names))
         self._cancelled, self._stopped = threading.Event(), False
-        before = continued(pool, prompt, self.context)
+        before = continued(pool, prompt, self.context, output)
         self._text, self.logprobs = TextStream(pool.tokenizer, before), list[TokenLogprob]()
         self._stop = StopTexts(output.stop, TextStream(pool.tokenizer, before))
         self._evaluated, self._unseen_p = len(self.context), list[torch.Tensor]()

@@ -24,11 +24,14 @@ class Output:
         stop: texts that end it: the first token that completes one of them is the last.
         ignore_end: pass over the pool's stop tokens.
         logprobs: how many alternatives to tell for each token, beside its own log-probability; ``None`` tells nothing.
+        anew: whether it is a text of its own, as an answer in chat form, also after a prompt of token ids: the space of
+            its first word is dropped.
     """
 
     stop: tuple[str, ...] = ()
     ignore_end: bool = False
     logprobs: int | None = None
+    anew: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str) or not all(isinstance(text, str) for text in self.stop):

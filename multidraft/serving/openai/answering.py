@@ -73,6 +73,7 @@ class Answering:
     def _start(self, prompt: Prompt, seed: int, first: bool, known: list[TokenLogprob]) -> None:
         """Begin with one text; in a thread, since a prompt may be long."""
         index, asked, job = len(self.growing), self.asked, None
+        output = asked.output(self.logprobs)
         if self.most:
             params = asked.params(self.pool, self.most)
             request = Request(
@@ -82,14 +83,15 @@ class Answering:
                 seed,
                 Origin("api", learn=asked.store),
                 turns=prompt[1],
-                output=asked.output(self.logprobs),
+                output=output,
                 measures_baseline=False,
                 scores_when_idle=True,
             )
             job = self.workbench.submit(request)
         text, ids = read_prompt(self.pool, *prompt)
         shown = text if self.echo else ""
-        read = TextStream(self.pool.tokenizer, () if self.echo else continued(self.pool, prompt[0], ids))
+        before = () if self.echo else continued(self.pool, prompt[0], ids, output)
+        read = TextStream(self.pool.tokenizer, before)
         self.growing.append(Growing(index, job, read, len(ids) if first else 0, shown, known, asked.stops))
         if job:
             job.measurement.watch(self._wake)

@@ -6,6 +6,7 @@ import difflib
 import json
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -284,6 +285,9 @@ class ChatAsked(Asked):
         if roles == (["user", "assistant"] * len(roles))[: len(roles)]:
             return [(texts[-1], tuple(zip(texts[:-1:2], texts[1:-1:2])))]
         return [(pool.encode_messages([{"role": r, "content": t} for r, t in zip(roles, texts)]), ())]
+
+    def output(self, logprobs: int | None) -> Output:
+        return replace(super().output(logprobs), anew=True)
 
     def check(self) -> None:
         super().check()

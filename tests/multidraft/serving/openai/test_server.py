@@ -174,6 +174,17 @@ def test_an_answer_keeps_the_space_of_its_first_word(client: openai.OpenAI, pool
     assert alone.logprobs.text_offset == starts == [0, 2, 4]
 
 
+@pytest.mark.parametrize("before", [[], [{"role": "system", "content": "b"}]])
+def test_an_answer_in_chat_form_begins_a_text(client: openai.OpenAI, pool: Pool, monkeypatch, before) -> None:
+    monkeypatch.setattr(pool, "tokenizer", tiny.spaced_tokenizer())
+    pool.tokenizer.chat_template = "{{ messages }}"
+    for method in ("encode", "encode_messages"):
+        monkeypatch.setattr(pool, method, lambda *_: [2, 3, 4])
+    messages = [*before, {"role": "user", "content": "a"}]
+    (whole,) = client.chat.completions.create(messages=messages, max_tokens=3, **GREEDY).choices
+    assert whole.message.content[0] != " " == whole.message.content[1]
+
+
 @pytest.mark.parametrize("off", [{"draft_length": 0}, {"policy": "autoregressive"}])
 def test_drafting_can_be_turned_off(client: openai.OpenAI, off: dict[str, Any]) -> None:
     asked = {**GREEDY, "prompt": PROMPT, "max_tokens": 12}
