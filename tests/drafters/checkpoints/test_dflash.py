@@ -1,6 +1,7 @@
 """DFlash networks in the layout of their public folders."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -133,6 +134,13 @@ def test_a_pool_reads_it(tmp_path):
     assert drafter.model.rotary_emb.inv_freq.dtype == torch.float32  # as the library keeps them
 
 
+@pytest.mark.parametrize("key", ["rope_type", "type"])
+def test_rotations_that_are_said_to_be_plain_are(key):
+    plain = twins.CONFIGS[NAME]
+    said = {**plain, "rope_scaling": {key: "default"}}
+    assert dflash_config(said, Path("config.json")).to_dict() == dflash_config(plain, Path("config.json")).to_dict()
+
+
 def test_what_is_no_published_folder():
     assert is_published_dflash(twins.CONFIGS[NAME])
     assert not is_published_dflash({"architectures": ["MuseGlimmerAssistantModel"]}) and not is_published_dflash({})
@@ -144,6 +152,7 @@ def test_what_is_no_published_folder():
     [
         ({"attention_bias": True}, "attention biases, scaled rotations or another activation"),
         ({"rope_scaling": {"type": "yarn"}}, "attention biases, scaled rotations"),
+        ({"rope_scaling": {"factor": 4.0}}, "attention biases, scaled rotations"),
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6}}, "attention biases, scaled rotations"),
         ({"layer_types": ["chunked_attention"] * 2}, "layer_types has 'chunked_attention'"),
         ({"layer_types": ["sliding_attention"] * 2, "sliding_window": None}, "no sliding_window to say how far"),
