@@ -41,6 +41,12 @@ class HeadCourse(Course[TrainableHead, EagleHead]):
             PoolError: it is in a layout that cannot be trained here.
         """
         config = self.shape.config
+        if "lm_head.weight" not in tensors:
+            raise PoolError(
+                f"{who} cannot be trained: its head has no output layer of its own, and the target's does not change. "
+                "As kind eagle it drafts; to let it learn, copy the target's output layer into its file as "
+                "lm_head.weight"
+            )
         every = torch.arange(len(self.embedding))
         own = {name: tensor for name, tensor in tensors.items() if name not in ("d2t", "embed_tokens.weight")}
         own = {name.replace("layers.0.", "midlayer."): tensor.float() for name, tensor in own.items()}

@@ -181,6 +181,16 @@ def test_heads_that_cannot_be_trained_are_refused(tmp_path, layout, message):
         pool_in(tmp_path, layout)
 
 
+def test_a_head_that_reads_with_the_targets_output_layer_is_told_what_it_lacks(tmp_path, monkeypatch):
+    written = heads.tensors_of
+    monkeypatch.setattr(heads, "DRAFT_IDS", [*range(tiny.VOCAB)])
+    monkeypatch.setattr(
+        heads, "tensors_of", lambda *of: {name: t for name, t in written(*of).items() if name != "lm_head.weight"}
+    )
+    with pytest.raises(PoolError, match=r"no output layer of its own.* copy the target's .* as lm_head\.weight"):
+        pool_in(tmp_path)
+
+
 def test_its_memory_counts_training_and_what_it_keeps(tmp_path):
     pool = pool_in(tmp_path)
     student = pool.drafters[0]
