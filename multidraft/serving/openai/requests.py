@@ -92,11 +92,13 @@ class StreamOptions(BaseModel):
     Attributes:
         include_usage: whether the last chunk tells usage and metrics.
         continuous_usage_stats: whether all others tell the usage so far.
+        include_obfuscation: OpenAI's padding against listeners, which is not added here.
     """
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, extra="forbid")
     include_usage: bool = False
     continuous_usage_stats: bool = False
+    include_obfuscation: bool = False
 
 
 class Asked(BaseModel):
@@ -191,6 +193,8 @@ class Asked(BaseModel):
 
     def check(self) -> None:
         """Raise :class:`ApiError` for fields that cannot be granted together."""
+        if "stream_options" in self.model_fields_set and not self.stream:
+            raise ApiError(400, "stream_options is only allowed when stream is true", "stream_options")
         if self.best_of not in (None, self.n):
             raise ApiError(400, f"best_of must be n ({self.n}) here, got {self.best_of}", "best_of")
         if self.min_tokens > 0 and (self.stops or not self.ignore_eos):
@@ -311,8 +315,10 @@ def read(kind: type[R], body: bytes) -> R:
         asked = kind.model_validate(fields)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False)
-        if unknown := next((str(fault["loc"][0]) for fault in found if fault["type"] == "extra_forbidden"), None):
-            meant = difflib.get_close_matches(unknown, kind.model_fields, 1)
+        if path := next((fault["loc"] for fault in found if fault["type"] == "extra_forbidden"), None):
+            unknown = ".".join(map(str, path))
+            known = [*kind.model_fields, *(f"stream_options.{name}" for name in StreamOptions.model_fields)]
+            meant = difflib.get_close_matches(unknown, known, 1)
             hint = f"; did you mean {meant[0]}?" if meant else ""
             raise ApiError(400, f"unrecognized request argument: {unknown}{hint}", unknown) from None
         fault = max(found, key=lambda each: len(each["loc"]))  # where a field may be of several kinds, the one meant

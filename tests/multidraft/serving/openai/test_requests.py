@@ -84,6 +84,13 @@ def http(pool_card: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             "unrecognized request argument: draft_lenght; did you mean draft_length?",
         ),
         ({"weather": 3}, "weather", "unrecognized request argument: weather"),
+        (
+            {"stream": True, "stream_options": {"include_usag": True}},
+            "stream_options.include_usag",
+            "argument: stream_options.include_usag; did you mean stream_options.include_usage?",
+        ),
+        ({"stream": True, "stream_options": {"include_usage": 1}}, "stream_options", "should be a valid boolean"),
+        ({"stream_options": {"include_usage": True}}, "stream_options", "only allowed when stream is true"),
     ],
 )
 def test_a_bad_field_is_named(http: httpx.Client, fields: dict[str, Any], param: str | None, said: str) -> None:
@@ -156,6 +163,8 @@ def test_an_address_without_v1_is_told_that_it_is_missing(http: httpx.Client, pa
 def test_what_asks_for_what_is_done_anyway_is_taken() -> None:
     usual = {"frequency_penalty": 0.0, "logit_bias": {}, "best_of": 1, "stop": None, "min_p": 0, "user": "me"}
     asked = read(CompletionAsked, json.dumps({"prompt": "a", "model": "x", **usual}).encode())
+    hint = {"stream": True, "stream_options": {"include_obfuscation": False}}
+    assert read(CompletionAsked, json.dumps({"prompt": "a", **hint}).encode()).stream
     assert asked.stops == () and asked.temperature == 1.0 and asked.max_tokens == 16
     chat = {"messages": [{"role": "user", "content": "a", "name": "me"}], "tools": [], "reasoning_effort": "low"}
     assert read(ChatAsked, json.dumps({**chat, "ignore_eos": True, "min_tokens": 9}).encode()).min_tokens == 9
