@@ -167,6 +167,16 @@ class Form:
         metrics = metrics_of(job.run) if job else None
         return {"usage": usage(growing), "metrics": metrics}
 
+    def _bytes(self, token: int) -> list[int]:
+        """The UTF-8 bytes of a token, which may be part of a character: those of several make one then."""
+        if INCOMPLETE in (text := self.texts[token]):
+            name, known = str(self.tokenizer.convert_ids_to_tokens(token)), bytes_of_characters()
+            if found := re.fullmatch("<0x([0-9A-F]{2})>", name):  # byte fallback of SentencePiece
+                return [int(found[1], 16)]
+            if all(character in known for character in name):
+                return [known[character] for character in name]
+        return list(text.encode())
+
     def first(self, growing: Growing) -> dict[str, Any] | None:
         """The choice of the first part of a streamed text, if there is one before its tokens."""
         return None
@@ -198,12 +208,18 @@ class CompletionForm(Form):
         for k in known:
             top = dict[str, float]()
             for token, value in (*k.top, *(() if k.logprob is None else ((k.token, k.logprob),))):
-                top.setdefault(self.texts[token], value)
-            values = self.texts[k.token], k.logprob, top or None, growing.offset
+                top.setdefault(self._name(token), value)
+            values = self._name(k.token), k.logprob, top or None, growing.offset
             for name, value in zip(told, values, strict=True):
                 told[name].append(value)
             growing.offset += len(growing.read.extend([k.token]))
         return told
+
+    def _name(self, token: int) -> str:
+        """The text of a token; of a part of a character its bytes, as OpenAI's API has it, since those are told apart
+        by nothing else."""
+        text = self.texts[token]
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in self._bytes(token)) if INCOMPLETE in text else text
 
 
 class ChatForm(Form):
@@ -233,16 +249,6 @@ class ChatForm(Form):
 
     def _named(self, token: int, logprob: float | None) -> dict[str, Any]:
         return {"token": self.texts[token], "logprob": logprob, "bytes": self._bytes(token)}
-
-    def _bytes(self, token: int) -> list[int]:
-        """The UTF-8 bytes of a token, which may be part of a character: those of several make one then."""
-        if INCOMPLETE in (text := self.texts[token]):
-            name, known = str(self.tokenizer.convert_ids_to_tokens(token)), bytes_of_characters()
-            if found := re.fullmatch("<0x([0-9A-F]{2})>", name):  # byte fallback of SentencePiece
-                return [int(found[1], 16)]
-            if all(character in known for character in name):
-                return [known[character] for character in name]
-        return list(text.encode())
 
 
 @cache

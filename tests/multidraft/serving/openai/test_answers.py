@@ -23,9 +23,10 @@ def sentencepiece() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer)
 
 
-def logprobs(kind: type[Form], tokenizer: Any, ids: list[int]) -> Any:
+def logprobs(kind: type[Form], tokenizer: Any, tokens: list[int] | list[TokenLogprob]) -> Any:
     pool: Any = SimpleNamespace(tokenizer=tokenizer, token_texts=TokenTexts(tokenizer), name="", card_hash="")
-    news = News(logprobs=[TokenLogprob(token, -1.0, ((token, -1.0),)) for token in ids])
+    known = [t if isinstance(t, TokenLogprob) else TokenLogprob(t, -1.0, ((t, -1.0),)) for t in tokens]
+    news = News(logprobs=known)
     return kind(pool, logprobs=True).choice(Growing(0, None, TextStream(tokenizer), 0), news)["logprobs"]
 
 
@@ -45,6 +46,14 @@ def test_parts_of_a_character_have_their_bytes_and_its_place(tokenizer: Any, ids
     whole = logprobs(CompletionForm, tokenizer, ids)
     offsets = dict(zip(whole["text_offset"], whole["tokens"]))  # of those at one place the last
     assert text[text.index("😀") + 1 :] == offsets[text.index("😀") + 1] == whole["tokens"][-1]
+
+
+def test_alternatives_that_are_parts_of_characters_are_told_apart() -> None:
+    tokenizer, byte = sentencepiece(), 2
+    known = TokenLogprob(byte + 0xE2, -2.0, ((byte + 0xF0, -1.0), (0, -3.0)))
+    told = logprobs(CompletionForm, tokenizer, [known])
+    assert told["tokens"] == [r"bytes:\xe2"]
+    assert told["top_logprobs"] == [{r"bytes:\xf0": -1.0, " the": -3.0, r"bytes:\xe2": -2.0}]
 
 
 def test_special_tokens_have_a_name_and_no_room() -> None:
