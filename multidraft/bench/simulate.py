@@ -17,6 +17,7 @@ from scipy.optimize import brentq
 
 from drafters.costs import Costs
 from drafters.errors import SuiteError
+from multidraft.bench.separators import csv_mark
 from multidraft.policies import make_policy
 from multidraft.replay.walk import replay
 
@@ -27,17 +28,19 @@ MIXED = "mixed"
 def read_table(path: Path) -> pd.DataFrame:
     """Mean accepted tokens of drafters (rows) on tasks (columns), from a CSV file.
 
-    It has a header ``drafter,task,…``, then a row for each drafter.
+    It has a header ``drafter,task,…``, then a row for each drafter; semicolons or tabs may take the commas' place.
 
     Raises:
         SuiteError: no such file, or a cell that is no number of at least 1; the message says where.
     """
     try:
-        rows = [row for row in csv.reader(path.read_text(encoding="utf-8-sig").splitlines()) if row]
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise SuiteError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise SuiteError(f"{path.name} is not UTF-8 text; save it as UTF-8") from None
+    mark, told = csv_mark(text)
+    rows = [row for row in csv.reader(text.splitlines()[told:], delimiter=mark) if row]
     if len(rows) < 2 or len(rows[0]) < 2:
         raise SuiteError(f"{path.name} needs a header 'drafter,TASK,…' and a row for each drafter")
     tasks, seen = [name.strip() for name in rows[0][1:]], set[str]()

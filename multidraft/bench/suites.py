@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from drafters.errors import SuiteError
+from multidraft.bench.separators import csv_mark
 
 BUNDLED = Path(__file__).parent / "suites"
 MAX_BYTES = 20 * 1024 * 1024
@@ -105,7 +106,7 @@ def load_prompts(
     ``.jsonl``: objects with ``turns`` (Spec-Bench, MT-bench; the first turn is the prompt), ``prompt`` or OpenAI's
     ``messages``, as they are or in the ``body`` of a batch file (the first turn, below what the system says before it),
     and optionally ``question_id`` or ``id`` and ``category`` or ``task``. ``.json``: a list of such objects.
-    ``.csv``: the same as columns, between commas or semicolons. Anything else: one prompt a line, empty lines skipped.
+    ``.csv``: the same as columns, with commas, semicolons or tabs. Anything else: a prompt a line, empty ones skipped.
 
     Args:
         adapt: makes an object or row of another form one of those above.
@@ -248,11 +249,10 @@ def _csv_rows(file: _File, adapt: Adapt) -> Iterator[SuiteItem | LineProblem]:
             raise csv.Error(_TOO_LONG)
         return line[1]
 
-    lines, head = file.lines(), file.head.removeprefix(BOM_UTF8)
-    if told := re.match(rb'"?sep=([,;\t])"?\r?\n', head, re.IGNORECASE):  # Excel's first line
+    lines = file.lines()
+    mark, told = csv_mark(file.head.removeprefix(BOM_UTF8).decode(errors="replace"))
+    if told:
         next(lines)
-    bare = re.sub(rb'"[^"]*"', b"", head.partition(b"\n")[0])
-    mark = told[1].decode() if told else ";" if b"," not in bare and b";" in bare else ","
     reader = csv.DictReader(map(text, lines), delimiter=mark, strict=True)
     try:
         columns = reader.fieldnames or []

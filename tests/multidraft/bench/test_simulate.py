@@ -1,0 +1,25 @@
+"""Tables of mean accepted tokens."""
+
+import pytest
+
+from drafters.errors import SuiteError
+from multidraft.bench.simulate import read_table
+
+TABLE = 'drafter,Math,"Code, SQL"\nmath,6.5,2.5\ncode,2.0,7.0\n'
+
+
+@pytest.mark.parametrize("mark", [",", ";", "\t"])
+@pytest.mark.parametrize("first", ["", "\ufeff", "sep={}\r\n"])
+def test_cells_between_commas_semicolons_or_tabs(tmp_path, mark, first):
+    path = tmp_path / "mats.csv"
+    path.write_text(first.format(mark) + TABLE.replace(",", mark).replace(f"{mark} SQL", ", SQL"), encoding="utf-8")
+    table = read_table(path)
+    assert list(table.index) == ["math", "code"] and list(table.columns) == ["Math", "Code, SQL"]
+    assert table.to_numpy().tolist() == [[6.5, 2.5], [2.0, 7.0]]
+
+
+def test_what_is_wrong_is_told_by_its_place(tmp_path):
+    path = tmp_path / "mats.csv"
+    path.write_text("drafter;Math\nmath;6,5\n")
+    with pytest.raises(SuiteError, match="row 2, column 'Math': '6,5' is not a value"):
+        read_table(path)
