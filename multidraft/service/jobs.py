@@ -288,17 +288,14 @@ class Jobs:
         self._changed.notify_all()
 
     def _prepare(self, job: Job) -> None:
-        ready = False
         try:
             job.prepare()
-            ready = True
+            with self._changed:
+                if not job.cancelled.is_set() and not self.closed:
+                    return self._enqueue(job)
         except BaseException as error:  # see Job.take_turn
             job.fail(error)
-        with self._changed:
-            if ready := ready and not job.cancelled.is_set() and not self.closed:
-                self._enqueue(job)
-        if not ready:
-            self._end(job)
+        self._end(job)
 
     def _work(self) -> None:
         busy = False

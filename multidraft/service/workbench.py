@@ -205,7 +205,7 @@ class RunJob(Job[Run]):
     """One run of its own.
 
     Attributes:
-        told: whether its text has ended and was written, or could not be for now: then it may be told as finished.
+        recorded: whether its text has ended and was written, or could not be for now: then it may be told as finished.
 
     Raises:
         UserError: see :class:`~multidraft.bench.measure.Measurement`.
