@@ -98,20 +98,12 @@ class BatchJob(Job[None]):
         self.texts_at_once, self.shares_forwards = texts_at_once, hasattr(pool.target.decoder, "runs")
         self.figures: list[BatchFigures] = []
         self._run: SuiteRun | None
+        asked = pool, items, policies, params
         if texts_at_once == 1:
-            self._run = SuiteRun(pool, items, policies, params, seed=seed, origin=origin)
+            self._run = SuiteRun(*asked, seed=seed, origin=origin)
         else:
-            self._run = SuiteBatch(
-                pool,
-                items,
-                policies,
-                params,
-                texts_at_once,
-                seed=seed,
-                origin=origin,
-                waiting=WAITING,
-                observe=workbench.observe,
-            )
+            observe = workbench.observe
+            self._run = SuiteBatch(*asked, texts_at_once, seed=seed, origin=origin, waiting=WAITING, observe=observe)
             self.figures = self._run.figures
         self.policies, self.total = self._run.specs, self._run.total
         self.pool, self.dtype, self.hardware = pool.name, pool.dtype, workbench.hardware
@@ -281,19 +273,9 @@ class ResumedBatch(BatchJob):
 
     def __init__(self, workbench: Workbench, id: str, asked: Mapping[str, Any]):
         items = [SuiteItem(**item) for item in asked["items"]]
-        super().__init__(
-            workbench,
-            items,
-            asked["policies"],
-            SamplingParams(**asked["params"]),
-            asked["seed"],
-            asked["source"],
-            asked["suite"] and Suite(asked["suite"], items),
-            asked["file"],
-            asked["texts_at_once"],
-            asked["learn"],
-            id,
-        )
+        params, suite = SamplingParams(**asked["params"]), asked["suite"] and Suite(asked["suite"], items)
+        same = {name: asked[name] for name in ("policies", "seed", "source", "file", "texts_at_once", "learn")}
+        super().__init__(workbench, items, params=params, suite=suite, continues=id, **same)
         self.figures.extend(BatchFigures(**figures) for figures in asked["figures"])
         self._starts, self._rows_before = asked["starts"] + 1, asked["rows"]
 
