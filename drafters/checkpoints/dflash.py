@@ -50,10 +50,9 @@ def dflash_config(config: Mapping[str, Any], file: Path) -> MuseGlimmerAssistant
         )
     if "DFlashDraftModel" not in (names := str(config.get("architectures"))):  # such as Domino, DSpark
         raise PoolError(f"{file}: architectures is {names}; dflash drafters read DFlashDraftModel")
-    rotation, scaling = (object_in(config, name, file) for name in ("rope_parameters", "rope_scaling"))
+    rotation = object_in(config, "rope_scaling", file) | object_in(config, "rope_parameters", file)
     theta = rotation.get("rope_theta", config.get("rope_theta", 10_000.0))
-    moved = rotation.get("rope_type", "default") != "default"
-    moved = moved or (bool(scaling) and scaling.get("rope_type", scaling.get("type")) != "default")
+    moved = rotation.get("rope_type", rotation.get("type", "default")) != "default" or "factor" in rotation
     if moved or config.get("attention_bias") or config.get("hidden_act", "silu") != "silu":
         raise PoolError(
             f"{file}: DFlash networks with attention biases, scaled rotations or another activation than silu "

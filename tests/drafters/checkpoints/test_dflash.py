@@ -137,8 +137,9 @@ def test_a_pool_reads_it(tmp_path):
 @pytest.mark.parametrize("key", ["rope_type", "type"])
 def test_rotations_that_are_said_to_be_plain_are(key):
     plain = twins.CONFIGS[NAME]
-    said = {**plain, "rope_scaling": {key: "default"}}
-    assert dflash_config(said, Path("config.json")).to_dict() == dflash_config(plain, Path("config.json")).to_dict()
+    said = {**plain, "rope_scaling": {key: "default", "rope_theta": 7.0}}
+    known = [dflash_config(each, Path("config.json")).to_dict() for each in (said, {**plain, "rope_theta": 7.0})]
+    assert known[0] == known[1] and known[0]["rope_parameters"]["rope_theta"] == 7.0
 
 
 def test_what_is_no_published_folder():
