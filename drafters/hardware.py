@@ -197,5 +197,8 @@ def usable_device(device: str, pool: str) -> str:
     try:
         torch.empty(0, device=device)
     except Exception as error:  # torch raises three kinds: unknown name, no such number, not built in
-        raise PoolError(f"device {device!r} of pool {pool!r} cannot be used: {first_line(error)}") from error
+        raise PoolError(
+            f"device {device!r} of pool {pool!r} cannot be used: {first_line(error)}; "
+            "write device: auto or cpu in its card"
+        ) from error
     return device

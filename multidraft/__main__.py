@@ -13,6 +13,7 @@ from importlib import import_module
 from io import TextIOWrapper
 
 import multidraft as md
+from multidraft._version import version
 from multidraft.policies.custom import import_policies
 from storage.problems import StorageError
 
@@ -64,6 +65,7 @@ def _run(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m multidraft", description="Multi-drafter speculative decoding with online policies."
     )
+    parser.add_argument("--version", action="version", version=f"multidraft {version()}")
     commands = parser.add_subparsers(dest="command", required=True)
     asked = next((word for word in words if not word.startswith("-")), None)
     for name, (module, text) in COMMANDS.items():
@@ -93,8 +95,13 @@ def _quiet_libraries() -> None:
         hub_logging.set_verbosity_error()
 
 
-if __name__ == "__main__":
+def command() -> int:
+    """The command itself, in a process of its own."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what is done by then is told
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as on standard error, where a character cannot be shown
-    sys.exit(main())
+    return main()
+
+
+if __name__ == "__main__":
+    sys.exit(command())

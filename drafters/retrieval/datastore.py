@@ -214,7 +214,8 @@ def build_datastore(out: Path, inputs: Sequence[Path], tokenizer: PreTrainedToke
         done = time.perf_counter()
         write_datastore(out, tokens, tokenizer)
     except OSError as error:
-        raise UserError(f"cannot read or write {error.filename or out}: {error.strerror or error}") from None
+        file = Path(error.filename or out)
+        raise UserError(f"cannot {'read' if file in inputs else 'write'} {file}: {error.strerror or error}") from None
     return Built(texts, size, len(tokens), done - started, time.perf_counter() - done)
 
 

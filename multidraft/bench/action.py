@@ -98,6 +98,9 @@ def _unsettled(live: Advice) -> str:
     if missing > 0:
         settled = f"At least {count(missing, 'more prompt')} {'is' if missing == 1 else 'are'} needed for a verdict."
     if found.too_noisy:
+        if live.first in live.on_side(-1):
+            slower = f"`{live.first.spec}` saves the most calls of the target, but is slower"
+            return f"decode {WITHOUT} for now: {slower}. {settled}"
         return f"run {_named(live.first)} for now: it saves the most calls of the target. {settled}"
     if found.value <= 1:
         return f"decode {WITHOUT} for now: no policy is ahead of that. {settled}"

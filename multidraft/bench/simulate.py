@@ -56,7 +56,7 @@ def read_table(path: Path) -> pd.DataFrame:
     for drafter, column in np.argwhere(~((values >= 1) & np.isfinite(values))):
         raise SuiteError(
             f"{path.name}, row {drafter + 2}, column {tasks[column]!r}: {rows[drafter + 1][column + 1]!r} is not a "
-            "value of mean accepted tokens (a number of at least 1)"
+            "value of mean accepted tokens (a number of at least 1: the target's own token counts)"
         )
     return pd.DataFrame(values, [row[0].strip() for row in rows[1:]], tasks)
 

@@ -43,7 +43,7 @@ DEFAULT_POLICIES = "autoregressive,ucb,normal-hedge"
 def add(sub: argparse.ArgumentParser) -> None:
     shared.add_pool(sub)
     files = "a file: .jsonl or .csv with 'prompt' or 'turns' and perhaps 'task', or text"
-    sub.add_argument("suites", nargs="+", metavar="SUITE", help=f"a bundled suite's name, or {files}")
+    sub.add_argument("suites", nargs="+", metavar="SUITE", help=f"{', '.join(suite_names())}, or {files}")
     sub.add_argument("--policies", default=DEFAULT_POLICIES, help=f"comma-separated (default: {DEFAULT_POLICIES})")
     sub.add_argument(
         "--start",
@@ -100,6 +100,8 @@ def run(options: argparse.Namespace) -> int:
         shared.warn(f"{line} (left out)")
     with shared.written_files(options.db, options.out):
         pool = shared.load_pool(options.pool)
+        if pool.router is None and any("start=router" in spec for spec in specs):
+            raise md.UserError(f"pool {pool.name!r} has no router, from which policies could begin: take --start cold")
         asked = Asked(
             suite=" + ".join(suite.name for suite in suites),
             items=[item for suite in suites for item in suite.items],

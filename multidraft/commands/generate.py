@@ -10,6 +10,7 @@ import multidraft as md
 from multidraft.bench.measure import conditions_of
 from multidraft.commands.options import add_decoding, add_pool, check_decoding, load_pool, sampling_params
 from multidraft.policies.titles import DEFAULT_POLICY
+from multidraft.service.unfamiliar import UNFAMILIAR
 from storage.records import status_title
 from storage.run import Origin, Run
 
@@ -44,6 +45,8 @@ def run(options: argparse.Namespace) -> int:
             f"written by {shares}]",
             file=sys.stderr,
         )
+        if not pool.fits(options.prompt):
+            print(f"[{UNFAMILIAR}]", file=sys.stderr)
         if out.benched:
             print(f"[{out.failures}]", file=sys.stderr)
     return 0

@@ -224,7 +224,15 @@ def generate_batch(
         raise PolicyError("prompts that are decoded at once cannot share a Policy; give its spec, or one for each")
     given = zip(prompts, policies, _each("params", params, len(prompts)), _each("seed", seed, len(prompts)))
     with Batch(pool, size) as batch:
-        return batch.run(text_of(Decoding(pool, *each, output=output)) for each in given)
+        return batch.run(text_of(_asked(number, pool, each, output)) for number, each in enumerate(given, start=1))
+
+
+def _asked(number: int, pool: Pool, given: tuple[Any, Any, Any, Any], output: Output) -> Decoding:
+    """The decoding of one of several prompts; errors tell which."""
+    try:
+        return Decoding(pool, *given, output=output)
+    except PromptError as error:
+        raise type(error)(f"prompt {number}: {error}") from None
 
 
 def _each(name: str, value: Any, count: int) -> Sequence[Any]:

@@ -18,7 +18,7 @@ def import_policies() -> None:
     """Import the files, each once, so that the policies that they register can be named everywhere.
 
     Raises:
-        UserError: a file is missing, or cannot be imported.
+        UserError: a file is missing, cannot be imported, or registers no policy.
     """
     for name in filter(None, os.environ.get(FILES, "").split(os.pathsep)):
         path = Path(name).expanduser().resolve()
@@ -34,3 +34,6 @@ def import_policies() -> None:
             POLICIES.clear()  # without those that it registered before it failed
             POLICIES.update(before)
             raise UserError(f"{FILES}: {name} cannot be imported: {type(error).__name__}: {error}") from error
+        if before == POLICIES:
+            del sys.modules[known_as]  # or it would be taken for imported
+            raise UserError(f"{FILES}: {name} registers no policy; put @register above the class of each")

@@ -15,7 +15,17 @@ import pytest
 import torch
 
 from drafters import hardware
-from drafters.hardware import ARENAS, Trimming, describe, few_arenas, free_unused, is_out_of_memory, set_aside
+from drafters.errors import PoolError
+from drafters.hardware import (
+    ARENAS,
+    Trimming,
+    describe,
+    few_arenas,
+    free_unused,
+    is_out_of_memory,
+    set_aside,
+    usable_device,
+)
 
 glibc = pytest.mark.skipif(
     sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="of glibc alone"
@@ -61,6 +71,11 @@ def test_cores_are_those_of_all_threads_though_one_is_bound_to_a_core():
 )
 def test_out_of_memory_is_told_from_other_errors(error, is_it):
     assert is_out_of_memory(error) is is_it
+
+
+def test_a_device_that_is_not_there_says_what_to_write_instead():
+    with pytest.raises(PoolError, match=r"'nowhere' of pool 'mine' cannot be used: .*; write device: auto or cpu"):
+        usable_device("nowhere", "mine")
 
 
 def test_what_is_set_aside_is_looked_through_only_to_free_memory():

@@ -153,6 +153,9 @@ def test_what_is_no_datastore_is_not_overwritten(card, tmp_path, capsys):
     assert main(["datastore", "build", "--pool", str(card), "--out", str(mine), str(text)]) == 2
     assert "mine.py is no datastore and is not overwritten; name a datastore, or a new file" in capsys.readouterr().err
     assert mine.read_text() == "print()"
+    gone = tmp_path / "gone.txt"
+    assert main(["datastore", "build", "--pool", str(card), "--out", str(tmp_path / "a.store"), str(gone)]) == 2
+    assert f"cannot read {gone}: No such file" in capsys.readouterr().err
 
 
 def test_the_command_says_what_it_built(pool, card, tmp_path, capsys):

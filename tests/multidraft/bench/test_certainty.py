@@ -90,3 +90,10 @@ def test_sampled_answers_of_different_lengths_are_not_said_to_be_of_different_ti
 )
 def test_a_title_does_not_praise_what_is_slower(seconds: dict[str, list[float]], off: float, title: str):
     assert _headline(ABOUT, rows(off, **seconds), {"ucb": "UCB", "exp3": "EXP3"})[0] == title
+
+
+def test_a_policy_that_was_slower_is_not_advised_for_the_calls_that_it_saves():
+    _, end, *_ = sentences(of_rows(rows(0.4, ucb=[9.0] * 3, exp3=[9.5] * 3), 6))
+    assert end.startswith("What to do: decode without drafters (`autoregressive`) for now: `ucb` saves the most calls")
+    _, end, *_ = sentences(of_rows(rows(0.4, ucb=[1.1] * 3, exp3=[1.2] * 3), 6))
+    assert end.startswith("What to do: run `ucb`, draft length up to")

@@ -62,6 +62,12 @@ def test_lines_that_hold_no_prompt_are_told_in_the_report_too(pool_card, tmp_pat
     assert line.startswith("mine: line 2: ") and f"multidraft: {line} (left out)\n" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("start", ["router", "both"])
+def test_a_start_that_a_pool_without_a_router_does_not_have(pool_card, suite, capsys, start):
+    arguments = ["bench", str(suite), "--pool", str(pool_card), "--policies", "ucb,fixed:near", "--start", start]
+    assert main(arguments) == 2 and "has no router, from which policies could begin" in capsys.readouterr().err
+
+
 def test_a_suite_as_traffic(pool_card, suite, tmp_path, capsys):
     db, spec = tmp_path / "runs.db", "ucb:reward=be"
     other = tmp_path / "other.txt"  # the ids of its lines are those of the suite's

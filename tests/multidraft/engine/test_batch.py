@@ -173,7 +173,7 @@ def test_weights_are_shared_and_caches_are_not(tmp_path):
 
 def test_where_one_text_fails_the_others_end_and_the_pool_is_free(pool):
     too_long = "a" * 300
-    with pytest.raises(ContextWindowError):
+    with pytest.raises(ContextWindowError, match="prompt 3: the prompt has 300 tokens"):
         generate_batch(pool, [*PROMPTS[:2], too_long], "ucb", PARAMS, size=3)
     assert pool.lock._depth == 0
     found = []

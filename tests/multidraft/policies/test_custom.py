@@ -41,6 +41,7 @@ def test_a_policy_in_a_file_of_ones_own_can_be_named(
         ("bad.py", "import nothing_of_this_name", "ModuleNotFoundError"),
         ("exits.py", "import sys\nsys.exit()", "exits.py cannot be imported: SystemExit"),
         ("mine.py", FILE.replace('"first"', '"ucb"'), "First: there is a policy 'ucb' already"),
+        ("none.py", "x = 1", "none.py registers no policy; put @register above the class"),
         ("half.py", f"{FILE}\n1 / 0", "ZeroDivisionError"),
     ],
 )
