@@ -183,7 +183,7 @@ def experiment_result(path: Path, id: str, fits: Fits = assume_fits) -> Result |
     return Result(
         place=place,
         title=title,
-        description=f"{markup.sentence(name_of(about))} {subtitle}. {foot}",
+        description=f"{name_of(about)} – {subtitle}. {foot}",
         picture=drawing.bars(title, unfamiliar.below_title(warning, subtitle), bars, foot, unit),
         said=said,
         body=body,
@@ -231,9 +231,9 @@ def lossless(runs: Sequence[Run]) -> str:
 
 
 def name_of(about: Mapping[str, Any]) -> str:
-    """An experiment in a few words, the beginning of its prompt or the name of its suite among them."""
+    """An experiment in a few words: its kind, and the name of its suite or, quoted, the beginning of its prompt."""
     kind = TITLES.get(about["source"], "Runs")
-    return f"{kind}: {about['suite'] or short(about['prompt'])}"
+    return f"{kind}: " + (about["suite"] or f"“{short(about['prompt'])}”")
 
 
 def short(text: str, most: int = SHOWN_PROMPT) -> str:

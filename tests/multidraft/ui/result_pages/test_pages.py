@@ -202,7 +202,7 @@ def test_a_race_shows_the_text_once_and_says_that_it_is_that_of_plain_decoding(t
     page, tie = (browser.get(f"/result/race/{batch}").text for batch in ("r", "tie"))
     assert "Both outputs are identical, token by token (9 tokens). The output is identical to plain decoding" in page
     assert page.count("<summary>The same text under ") == 1 and page.index("md-legend") < page.index("md-round")
-    assert "near-ties apart" in tie and "Race: It ends. Speed-up" in page
+    assert "near-ties apart" in tie and "Race: “It ends.” – Speed-up" in page
     assert "The output is identical to plain decoding" in browser.get("/result/run/1").text
 
 

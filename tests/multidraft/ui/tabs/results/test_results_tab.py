@@ -43,6 +43,7 @@ def test_experiments_are_listed_with_their_figures_and_pages(filled: Store) -> N
     shown = tab.show(0, "", "", "", "suite")
     table = shown[tab.list]
     assert 'href="result/batch/one"' in table and 'href="result/race/two"' in table and "<i>" not in table
+    assert "Race: “&lt;i&gt;add 0”, draft length " in table, "told from its settings"
     assert "1.88×" in table and "Results 1–2 of 2" in shown[tab.range]
     assert shown[tab.newer].interactive is shown[tab.older].interactive is False
 
@@ -111,7 +112,7 @@ def test_regret_is_that_of_the_policy_beside_the_speedup_as_on_its_page(filled: 
 def test_a_note_is_written_where_visitors_may(filled: Store) -> None:
     tab = build(filled)
     opened = tab.open_note(click(note="one"))
-    assert opened[tab.noting].visible and opened[tab.note].label.startswith("Note on Batch: <i>add")
+    assert opened[tab.noting].visible and opened[tab.note].label.startswith("Note on Batch: “<i>add")
     tab.save_note("one", " before <b>the change ")
     assert experiments.listed(filled.path)[-1]["note"] == "before <b>the change"
     assert "before &lt;b&gt;the change" in tab.show(0, "change", "", "", "newest")[tab.list]
