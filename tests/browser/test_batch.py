@@ -47,6 +47,8 @@ def test_a_file_with_a_bad_line(page: Page, tmp_path: Path) -> None:
     expect(status).to_contain_text("left out of the file: line 2")
     assert page.locator("#rows tbody tr").count() == 6
     assert page.locator("#rows td", has_text="too long").count() >= 2
+    heights = page.locator("#rows tbody tr").evaluate_all("rows => rows.map(row => row.offsetHeight)")
+    assert max(heights) <= 1.1 * min(heights), "a long remark is cut in the table"
     assert page.locator("#rows img, #summary img").count() == 0 and page.evaluate("window.broken") is None
     expect(page.locator("#summary tbody tr").first).to_be_visible()
     expect(page.locator("#batch-chart .js-plotly-plot")).to_be_visible()
