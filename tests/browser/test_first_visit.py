@@ -40,6 +40,15 @@ def test_a_recording_plays_at_once_and_a_click_runs_the_prompt_that_is_there(
         assert page.evaluate("shifted") < MOST_SHIFT
 
 
+def test_titles_of_lanes_are_whole_at_any_width(page: Page) -> None:
+    titles = page.locator("#recorded .md-lane h3")
+    expect(titles).to_have_count(2)
+    for width in (1400, 1000, 800, 400, 320):
+        page.set_viewport_size({"width": width, "height": 900})
+        cut = "all => all.filter(h3 => h3.scrollHeight > h3.clientHeight || h3.scrollWidth > h3.clientWidth).length"
+        assert titles.evaluate_all(cut) == 0, f"of a page {width} px wide"
+
+
 def test_who_wants_no_motion_sees_the_end_of_the_recording(chromium: Browser, address: str) -> None:
     with visiting(chromium, address, reduced_motion="reduce") as page:
         expect(page.locator("#recorded .md-race-verdict")).to_contain_text("identical")

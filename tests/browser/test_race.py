@@ -138,8 +138,10 @@ def test_the_figures_of_four_lanes_fit_into_their_cards(page: Page) -> None:
     expect(page.locator(PLAY)).to_be_enabled()
     scrub(page, 1)
     page.locator("#race-stage dd").evaluate_all("all => all.forEach(dd => dd.textContent = '10.61× ± 0.22')")
-    for width in (1400, 1100, 390):
+    for width in (1400, 1100, 390, 320):
         page.set_viewport_size({"width": width, "height": 900})
+        cut = page.locator("#race-stage h3").evaluate_all("all => all.some(h3 => h3.scrollHeight > h3.clientHeight)")
+        assert not cut, f"a title of a page {width} px wide"
         over = page.locator("#race-stage .md-lane-figures > div").evaluate_all(
             "all => all.filter(cell => cell.scrollWidth > cell.clientWidth || "
             "cell.getBoundingClientRect().right > cell.closest('.md-lane').getBoundingClientRect().right).length"
