@@ -144,6 +144,9 @@ REFERENCE = {"line": {"dash": "dot", "color": theme.TARGET_COLOUR, "width": 1.5}
 
 NO_GREEDY_RUN = "Known only for greedy runs with drafters; there are none here."
 
+LONGEST_NAME = 15
+"""Characters of a task's name that are shown below a chart."""
+
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS = ("circle", "diamond", "square", "triangle-up", "x", "star")
 
@@ -224,5 +227,11 @@ def drafter_task_figure(frame: pd.DataFrame) -> go.Figure:
         ygap=2,
         showscale=False,
     )
-    figure.update_xaxes(showgrid=False)
-    return figure.update_yaxes(showgrid=False, autorange="reversed")
+    named_tasks(figure, map(str, table.columns)).update_xaxes(showgrid=False)
+    return figure.update_yaxes(showgrid=False, autorange="reversed", dtick=1)  # all names, however low the rows
+
+
+def named_tasks(figure: go.Figure, tasks: Iterable[str]) -> go.Figure:
+    """``figure``, of whose x these are, with long names cut below it: turned, they would take the chart's room."""
+    names = {escape(task): escape(task if len(task) <= LONGEST_NAME else f"{task[:LONGEST_NAME]}…") for task in tasks}
+    return figure.update_xaxes(tickvals=list(names), ticktext=list(names.values()))

@@ -12,7 +12,7 @@ from multidraft.bench.summary import Row
 from multidraft.policies.titles import policy_title
 from multidraft.ui.tabs.batch.view import ALL_PROMPTS
 from multidraft.ui.widgets import markup
-from multidraft.ui.widgets.charts import bar_marker, on_log_scale, policy_style, speedup_figure
+from multidraft.ui.widgets.charts import bar_marker, named_tasks, on_log_scale, policy_style, speedup_figure
 from multidraft.ui.widgets.theme import TARGET_COLOUR
 from storage.figures import FEWEST_TO_TELL
 from storage.records import PLAIN
@@ -49,6 +49,8 @@ def speedup_by_task_figure(rows: Sequence[Row], policies: Sequence[str]) -> go.F
             },
             hovertemplate="%{x}: %{customdata}",
         )
+    if named:
+        named_tasks(figure, {task for task, *_ in known})
     # At the very bottom: below the names of tasks where a phone turns them upright.
     return figure.update_layout(
         barmode="group", showlegend=True, legend={"yref": "container", "y": 0.02, "yanchor": "bottom"}

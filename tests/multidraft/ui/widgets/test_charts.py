@@ -1,5 +1,6 @@
 import json
 
+import pandas as pd
 import plotly.graph_objects as go
 
 from multidraft.ui.result_pages import drawing
@@ -19,6 +20,14 @@ def test_probabilities_are_stacked_in_the_legends_colours() -> None:
     assert [trace.fillcolor for trace in figure.data] == [drafter_colour(1), drafter_colour(0)]  # code, math
     assert list(figure.data[1].x) == [1, 2]
     assert list(figure.data[1].y) == [0.75, 0.9]
+
+
+def test_long_names_of_tasks_are_cut_below_a_chart_and_all_drafters_named_beside_it() -> None:
+    tasks = ("math", "mathematical_reasoning <1>")
+    lines = [{"drafter": "code", "task": task, "mean_accepted_tokens": 2.0, "runs": 1} for task in tasks]
+    figure = charts.drafter_task_figure(pd.DataFrame(lines))
+    assert tuple(figure.data[0].x) == figure.layout.xaxis.tickvals == ("math", "mathematical_reasoning &lt;1&gt;")
+    assert figure.layout.xaxis.ticktext == ("math", "mathematical_re…") and figure.layout.yaxis.dtick == 1
 
 
 def test_a_deterministic_policy_shows_the_arms_it_played() -> None:

@@ -159,6 +159,11 @@ def test_a_batch_that_was_stopped_has_the_same_figures_in_tables_and_charts() ->
     assert spread.layout.xaxis.title.text == "pale: 6 of 12 runs too noisy"
 
 
+def test_a_long_name_of_a_task_is_cut_below_its_bars() -> None:
+    figure = batch_charts.speedup_by_task_figure([row("1", "mathematical_reasoning", "ucb", "completed")], ["ucb"])
+    assert figure.layout.xaxis.ticktext == ("mathematical_re…",) and figure.data[0].x == ("mathematical_reasoning",)
+
+
 def test_bars_beyond_the_hues_have_a_second_mark() -> None:
     """Settings of one policy share its hue."""
     specs = [f"{name}{settings}" for name in ("ucb", "exp3spec") for settings in ("", ":beta=1", ":beta=2", ":beta=3")]
