@@ -34,7 +34,11 @@ def test_a_phone_shows_the_drawing_of_a_round_in_letters_that_can_be_read_and_fi
     letters = phone.locator(".md-how text").evaluate_all("all => all.map(text => text.getBoundingClientRect().height)")
     assert min(letters) > 12, letters
     phone.get_by_role("tab", name="Dashboard").click()
-    assert phone.locator("#beginning-prompt textarea").bounding_box()["width"] > 250
+    field = phone.locator("#beginning-prompt textarea")
+    assert field.bounding_box()["width"] > 250
+    height = field.evaluate("field => field.scrollHeight")
+    field.evaluate("field => { field.placeholder = ''; }")
+    assert height == field.evaluate("field => field.scrollHeight"), "what it says while it is empty takes one line"
 
 
 def test_fields_of_a_row_stand_at_one_height_and_names_of_pools_are_not_broken(page: Page) -> None:

@@ -76,7 +76,8 @@ def build(workbench: Workbench) -> None:
     with gr.Row(elem_classes="md-ask"):
         prompt = gr.Textbox(
             label="Who would draft first for a prompt?",
-            placeholder="Type a prompt to see what acceptance the loaded pool expects of each drafter.",
+            info="And what acceptance the loaded pool expects of each drafter; nothing is decoded.",
+            placeholder="Type a prompt",
             lines=1,
             max_lines=6,
             scale=1,
