@@ -56,7 +56,7 @@ def head_html(run: Run) -> Markup:
     )
     (made, when), *made_on = facts_of(made_of(run))
     facts = (
-        (made, f"{when}, from {run.origin.source}"),
+        (made, f"{when}, from {SOURCES[run.origin.source]}"),
         ("End", f"{ended}; {len(g.token_ids)} tokens in {len(g.rounds)} rounds"),
         *([("Drafters", g.failures)] if g.benched else []),
         *made_on,

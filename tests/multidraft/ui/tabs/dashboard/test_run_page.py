@@ -47,7 +47,7 @@ def test_texts_are_coloured_and_escaped(record) -> None:
     run = record(**GREEDY, prompt=EVIL, error=EVIL)
     html = run_page.texts_html(run) + run_page.head_html(run)
     assert "<script" not in html and html.count("&lt;script&gt;") >= 3
-    assert '<span class="md-token md-arm0">a</span>' in html
+    assert '<span class="md-token md-arm0">a</span>' in html and " UTC, from Play<" in html
 
 
 def test_figures_of_a_run(record) -> None:
