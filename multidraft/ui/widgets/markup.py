@@ -161,3 +161,10 @@ def noisy_runs(noisy: int, runs: int) -> str:
     """What a chart says below it of runs that are too noisy to tell, as short as a phone is wide; empty where there are
     none."""
     return f"{noisy:,} of {count(runs, 'run')} uncertain by > ± {percent(TOO_NOISY)}" if noisy else ""
+
+
+def listed_of(what: str, first: int, shown: int, total: int) -> str:
+    """Which of a list stand on its page: so many from the ``first`` on."""
+    if shown == 1:
+        return f"{what} {first:,} of {total:,}"
+    return f"{what}s {first:,}–{first + shown - 1:,} of {total:,}"

@@ -17,7 +17,7 @@ from multidraft.service.jobs import Job
 from multidraft.ui.tabs.dashboard import tables
 from multidraft.ui.tabs.dashboard.filters import BASELINES, CONTROLS, GREEDY
 from multidraft.ui.widgets.charts import message_figure
-from multidraft.ui.widgets.markup import caption_html, count, folded, message_html, table_html
+from multidraft.ui.widgets.markup import caption_html, count, folded, listed_of, message_html, table_html
 from multidraft.ui.widgets.theme import POLICY_COLOURS
 from storage import aggregates, queries, ranking
 from storage.cache import cached
@@ -247,7 +247,7 @@ def run_list(path: Path, filter: Filter, page: int) -> tuple[Markup, Markup, int
     pages = max(1, -(-total // PAGE))
     page = min(max(0, page), pages - 1)
     runs = queries.listed(path, filter, limit=PAGE, offset=page * PAGE)
-    line = f"Runs {page * PAGE + 1:,}–{page * PAGE + len(runs):,} of {total:,}, newest first"
+    line = f"{listed_of('Run', page * PAGE + 1, len(runs), total)}, newest first"
     return tables.list_html(runs), caption_html(line) if total else Markup(), page, pages
 
 

@@ -16,7 +16,7 @@ from multidraft.service.workbench import Workbench
 from multidraft.ui import example
 from multidraft.ui.tabs.results import view
 from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, QUICK, Updates, clicked
-from multidraft.ui.widgets.markup import caption_html, heading_html, minute, problem_html
+from multidraft.ui.widgets.markup import caption_html, heading_html, listed_of, minute, problem_html
 from storage import aggregates, experiments
 from storage.experiments import LONGEST_NOTE, ORDERS, Sought
 from storage.filters import Filter
@@ -157,8 +157,7 @@ class Results:
                 table = view.EXAMPLES + table
         except StorageError as error:
             total, pages, found, own, table = 0, 1, [], True, problem_html(error)
-        first = page * view.PAGE + 1
-        said = f"Results {first}–{first + len(found) - 1} of {total:,}."
+        said = f"{listed_of('Result', page * view.PAGE + 1, len(found), total)}."
         if own:
             said += " Recorded examples are under Kind."
         line = caption_html(said) if found else ""

@@ -8,7 +8,7 @@ from markupsafe import Markup
 from drafters.errors import UserError
 from multidraft import ui
 from multidraft.ui.widgets import markup
-from multidraft.ui.widgets.markup import count, macros, sentence
+from multidraft.ui.widgets.markup import count, listed_of, macros, sentence
 
 HOME = Path(str(ui.__file__)).parent
 CLIENT = {"lanes.html", "output.html"}
@@ -54,6 +54,11 @@ def test_only_templates_make_html() -> None:
 )
 def test_a_message_becomes_a_sentence_and_names_stay_as_they_are(message: str, said: str) -> None:
     assert sentence(UserError(message)) == said
+
+
+def test_a_page_of_a_list_says_which_stand_on_it() -> None:
+    assert listed_of("Run", 1_001, 20, 5_000) == "Runs 1,001–1,020 of 5,000"
+    assert listed_of("Result", 21, 1, 21) == "Result 21 of 21"
 
 
 def test_counts_have_one_form() -> None:

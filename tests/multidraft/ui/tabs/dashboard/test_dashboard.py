@@ -249,7 +249,7 @@ def test_the_list_of_runs_turns_its_pages(filled: Dashboard, monkeypatch: pytest
     table, line, newer, older, page = (
         filled.run_list(5, *ALL)[part] for part in filled.list
     )  # beyond the end: the last page
-    assert 'data-run="1"' in table and "Runs 3–3 of 3" in line
+    assert 'data-run="1"' in table and "Run 3 of 3" in line
     assert (newer.interactive, older.interactive, page) == (True, False, 1)
 
 
