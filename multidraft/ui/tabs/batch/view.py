@@ -208,7 +208,7 @@ def row_html(row: Row, item: int, prompt: str) -> Markup:
         times(row.speedup, tokens, row.speedup_uncertainty),
         times(row.request_speedup, tokens, row.speedup_uncertainty),
     ]
-    remark = _template.remark(row.error) if row.error else ""
+    remark = _template.remark(markup.sentence(row.error)) if row.error else ""
     texts = [_template.opener(item, row.id, prompt), row.task, policy_title(row.policy), _ended(row), remark]
     return markup.row_html([*texts, *figures], FIGURES)
 
@@ -332,4 +332,6 @@ def _card_html(run: BatchJob | RecordedBatch, index: int, row: Row) -> Markup:
         (times(row.speedup, row.tokens if row.finished else None, row.speedup_uncertainty), "decode speed-up"),
     )
     output = tokens.OUTPUT_START + tokens.rounds_html(run.rounds(index), run.drafters) + Markup("</div>")
-    return _template.card(policy_title(row.policy), _ended(row), facts, row.error, output)
+    return _template.card(
+        policy_title(row.policy), _ended(row), facts, markup.sentence(row.error) if row.error else "", output
+    )

@@ -98,7 +98,7 @@ def test_notes_stand_in_lines_of_their_own_width() -> None:
     row = Row("1", "math", "ucb", "too long", error="the prompt has 3,002 tokens, and <so> on")
     html = batch_view.row_html(row, 0, "How many\napples?")
     assert 'title="Prompt 1: How many\napples?"><small>1</small> How many apples?</button>' in html
-    why = "the prompt has 3,002 tokens, and &lt;so&gt; on"
+    why = "The prompt has 3,002 tokens, and &lt;so&gt; on."
     assert f'<div class="md-why" title="{why}">{why}</div>' in html, "the table cuts it"
     assert "md-why" not in batch_view.row_html(Row("1", "math", "ucb", "completed"), 0, "")
 
