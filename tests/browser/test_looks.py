@@ -29,6 +29,15 @@ def test_a_phone_never_scrolls_sideways(phone: Page) -> None:
 
 
 @pytest.mark.parametrize("phone", ["light"], indirect=True)
+def test_a_choice_that_is_wider_than_its_field_is_cut_before_the_arrow(phone: Page) -> None:
+    phone.set_viewport_size({"width": 320, "height": 800})
+    field = phone.locator("#policy input")
+    expect(field).to_have_css("text-overflow", "ellipsis")
+    end = "field => field.getBoundingClientRect().right - parseFloat(getComputedStyle(field).paddingRight)"
+    assert field.evaluate(end) <= phone.locator("#policy .icon-wrap").bounding_box()["x"]
+
+
+@pytest.mark.parametrize("phone", ["light"], indirect=True)
 def test_a_phone_shows_the_drawing_of_a_round_in_letters_that_can_be_read_and_fields_in_full_width(phone: Page) -> None:
     phone.get_by_text("How it works").click()
     letters = phone.locator(".md-how text").evaluate_all("all => all.map(text => text.getBoundingClientRect().height)")
