@@ -136,8 +136,9 @@ class Decoding(Iterator[Round]):
                 with self.pool.lock:  # no other thread may come in between the check and the end of the round
                     if target.queries != query:
                         raise RuntimeError(
-                            f"another generation has begun on pool {self.pool.name!r}, which runs one at a time; "
-                            "finish this one first, or load the pool twice"
+                            f"another generation has begun on pool {self.pool.name!r}, which runs one at a time, "
+                            "and has ended this one: let each finish before the next begins, decode several at once "
+                            "with generate_batch, or load the pool twice"
                         )
                     generation.rounds.append(round := self._round())
                 generation.token_ids.extend(round.tokens)
