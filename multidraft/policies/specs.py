@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from drafters.errors import PolicyError, quoted
 from multidraft.policies.base import POLICIES, Policy, policy_names
+from multidraft.policies.custom import FILES
 from multidraft.policies.faults import raised_by
 from multidraft.policies.settings import Setting, explained, settings_of_model
 from storage.records import PLAIN
@@ -53,6 +54,8 @@ def read_spec(spec: str) -> tuple[type[Policy], dict[str, Any]]:
         offered = [name for name in policy_names() if POLICIES[name].live]
         near = get_close_matches(name, offered, 1) or [known for known in offered if name and known.startswith(name)]
         hint = f"did you mean {near[0]}?" if near else f"choose one of: {', '.join(offered)}"
+        if name.endswith(".py"):
+            hint = f"name files of policies in {FILES}, and here a policy that they register"
         raise PolicyError(f"unknown policy {name!r:.60}; {hint}")
     kind = POLICIES[name]
     known = settings_of(kind)

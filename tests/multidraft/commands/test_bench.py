@@ -1,5 +1,6 @@
 """``bench``: its table, its report, its history; what is said of what went wrong."""
 
+import gc
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import multidraft as md
 from drafters.pool import Pool
 from multidraft.__main__ import main
 from multidraft.bench import runner
+from multidraft.commands import bench
 from multidraft.policies import POLICIES
 from storage import experiments, queries, store
 from tests import tiny
@@ -60,6 +62,15 @@ def test_lines_that_hold_no_prompt_are_told_in_the_report_too(pool_card, tmp_pat
     assert main([*arguments, "--out", str(report)]) == 0
     (line,) = json.loads(report.read_text())["left_out"]
     assert line.startswith("mine: line 2: ") and f"multidraft: {line} (left out)\n" in capsys.readouterr().err
+
+
+def test_what_is_there_before_is_set_aside_while_it_measures(pool_card, suite, monkeypatch):
+    aside = []
+    monkeypatch.setattr(bench, "_benchmark", lambda *_: aside.append(gc.get_freeze_count()) or 0)
+    monkeypatch.setattr(bench, "_throughput", lambda *_: aside.append(gc.get_freeze_count()) or 0)
+    for more in ([], ["--batch-size", "2"]):
+        assert main(["bench", str(suite), "--pool", str(pool_card), *more]) == 0
+    assert len(aside) == 2 and all(aside) and not gc.get_freeze_count()
 
 
 @pytest.mark.parametrize("start", ["router", "both"])

@@ -12,6 +12,7 @@ from multidraft.policies import POLICIES, Context, Feedback, canonical_spec, mak
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
+        ("mine.py", "unknown policy 'mine.py'; name files of policies in MULTIDRAFT_POLICIES, and here a policy"),
         ("nonsense", "unknown policy 'nonsense'; choose one of: ada-normal-hedge, autoregressive, "),
         ("ucbb", r"unknown policy 'ucbb'; did you mean ucb\?$"),
         ("ada", r"unknown policy 'ada'; did you mean ada-normal-hedge\?$"),
