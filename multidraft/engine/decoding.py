@@ -18,7 +18,7 @@ from drafters.hardware import clock_of
 from drafters.models.streams import let_others_on, own_seconds, texts_at_once
 from drafters.sampling import SamplingParams, probabilities
 from drafters.text import TextStream
-from multidraft.engine.arguments import check_seed, check_settings, continued, policy_for, read_prompt
+from multidraft.engine.arguments import check_pool, check_seed, check_settings, continued, policy_for, read_prompt
 from multidraft.engine.drafting import Drafting, Verified
 from multidraft.engine.experience import Experience, Notes, context_of
 from multidraft.engine.laps import Laps
@@ -43,7 +43,7 @@ class Decoding(Iterator[Round]):
         prompt: the user's text, or token ids (of a prompt that is already in its final form).
         policy: a policy spec such as ``"ucb"``, or a :class:`~multidraft.policies.Policy` of one's own. The default
             does not look at the clock, so a seed gives the same run again; ``"rate-hedge"``, which does, is faster.
-        params: see :class:`~drafters.sampling.SamplingParams`.
+        params: see :class:`~drafters.sampling.SamplingParams`; by default its own, with the pool's draft length.
         seed: seeds the target's and drafters' sampling, and the policy where that is a spec: a policy of one's own has
             the seed that it was made with.
         turns: earlier prompts of the conversation with their answers; ``prompt`` must be a text then.
@@ -72,7 +72,8 @@ class Decoding(Iterator[Round]):
         output: Output = Output(),  # noqa: B008
         learn: bool = True,
     ):
-        params = SamplingParams() if params is None else params
+        check_pool(pool)
+        params = SamplingParams(draft_length=pool.draft_length) if params is None else params
         check_settings(params, output)
         self.pool, self.params, self.seed, self.output = pool, params, seed, output
         check_seed(seed)

@@ -109,3 +109,7 @@ def test_several_prompts_are_for_generate_batch(pool):
         generate(pool, ["a", "b"], "ucb")
     with pytest.raises(PromptError, match="a list of prompts, not one text"):
         generate_batch(pool, "ab", "ucb")
+
+
+def test_without_parameters_drafts_are_as_long_as_the_pools(pool):
+    assert stream(pool, [2, 3, 4]).params.draft_length == pool.draft_length != SamplingParams().draft_length
