@@ -41,9 +41,9 @@ class DecoderGraph(Graph):
     """The graph of one model, for T tokens of B texts, of which the longest feeds L.
 
     Inputs: ``ids``, int64 (T,); ``pad``, int64 (B, L), which of the T tokens stand where, and ``unpad``, int64 (T, 2),
-    where each of them stands; ``rows``, int64 (R,), tokens that logits are wanted of; those of
-    :func:`~drafters.models.graph.attention_inputs` with ``bias``, and ``sliding`` for layers with a sliding window,
-    (B or 1, 1, L, room); and the caches. Outputs: ``logits`` (R, V or the tokens of a
+    where each of them stands; ``rows``, int64 (R,), tokens that logits are wanted of, and ``ends``, int64 (R, 2), where
+    they stand; those of :func:`~drafters.models.graph.attention_inputs` with ``bias``, and ``sliding`` for layers with
+    a sliding window, (B or 1, 1, L, room); and the caches. Outputs: ``logits`` (R, V or the tokens of a
     :class:`~drafters.models.token_map.ConfinedHead`); of each row the most probable token, ``tokens``, int64 (R,), and
     ``chances``, float (R,): its log-probability, or, if the model ``verifies``, a number that is not finite where a
     logit is not; and ``hidden_i`` (T, hidden) of the captured layers.
@@ -72,32 +72,36 @@ class DecoderGraph(Graph):
         body = model.model
         slides = sliding_layers(self.config)
         x = self.op("Gather", self.weight(body.embed_tokens.weight), "ids")
-        skip = None
+        skip, count = None, len(body.layers)
+        # Of the last layer's tokens the caches have keys and values by then: nobody reads on but those that ask.
+        last = count if count in self.capture else count - 1
         for index, layer in enumerate(body.layers):
             normed, x = self._norm(x, skip, layer.input_layernorm)
             self._hidden[index] = x
             bias = "sliding" if slides[index] else "bias"
             self.biases = sorted({*self.biases, bias})
-            attended = self._attention(normed, layer.self_attn, index, bias)
+            attended = self._attention(normed, layer.self_attn, index, bias, "ends" if index == last else "unpad")
+            x = self.op("Gather", x, "rows") if index == last else x
             attended = self.linear(attended, *_linear(layer.self_attn.o_proj))
             normed, skip = self._norm(attended, x, layer.post_attention_layernorm)
             mlp = layer.mlp
             x = self.gated(normed, _linear(mlp.gate_proj), _linear(mlp.up_proj), _linear(mlp.down_proj))
         normed, _ = self._norm(x, skip, body.norm)
-        self._hidden[len(body.layers)] = normed
+        self._hidden[count] = normed
+        normed = self.op("Gather", normed, "rows") if last == count else normed
         self.outputs, head, confined = outputs_of(model), model.lm_head, isinstance(model.lm_head, ConfinedHead)
         head, tokens = (head.rows, head.tokens) if confined else (head, None)
-        logits = self.linear(self.op("Gather", normed, "rows"), *_linear(head), into="logits")
+        logits = self.linear(normed, *_linear(head), into="logits")
         self.choose(logits, tokens, verifies=self._verifies)
 
-    def _attention(self, x: str, layer: Any, index: int, bias: str) -> str:
+    def _attention(self, x: str, layer: Any, index: int, bias: str, places: str) -> str:
         heads, kv_heads = int(self.config.num_attention_heads), int(self.config.num_key_value_heads)
         parts = [self.linear(x, *_joined(layer.q_proj, layer.k_proj, layer.v_proj)), "", ""]
         if hasattr(layer, "q_norm"):
             norms = layer.q_norm.weight, layer.k_norm.weight
             parts = self.head_norms(parts[0], (heads, kv_heads, kv_heads), norms, float(layer.q_norm.variance_epsilon))
         parts = [part and self.op("Gather", part, "pad") for part in parts]
-        return self.op("GatherND", self.attention(parts, index, heads, kv_heads, bias), "unpad")
+        return self.op("GatherND", self.attention(parts, index, heads, kv_heads, bias), places)
 
     def _norm(self, x: str, skip: str | None, norm: Any) -> tuple[str, str]:
         return self.norm(x, skip, norm.weight, float(norm.variance_epsilon))
@@ -110,6 +114,7 @@ class DecoderGraph(Graph):
             value("rows", np.int64, ["R"]),
             value("pad", np.int64, ["B", "L"]),
             value("unpad", np.int64, ["T", 2]),
+            value("ends", np.int64, ["R", 2]),
             *attention_inputs(size, [(name, [f"{name} B", 1, "L", "room"]) for name in self.biases]),
             *cached,
         ]

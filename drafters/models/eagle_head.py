@@ -23,8 +23,8 @@ from drafters.sampling import likeliest
 
 
 class Made(NamedTuple):
-    """What a head makes of pairs: states ``(T, hidden)`` for the next step, and logits ``(n, V)`` of the last ones with
-    the most probable tokens of the target, where it finds them itself."""
+    """What a head makes of pairs: states ``(n, hidden)`` for the next step, and logits ``(n, V)``, with the most
+    probable tokens of the target where it finds them itself."""
 
     hidden: torch.Tensor
     logits: torch.Tensor
@@ -137,12 +137,11 @@ class EagleHead:
 
     def first_step(self, ids: Sequence[int], features: torch.Tensor, start: int, last: int) -> Made:
         """As :meth:`step`, with the target's own hidden states ``features``, ``(T, layers * target size)``, in place of
-        what :meth:`fuse` makes of them; states as well as logits are those of the last ``last`` pairs alone."""
+        what :meth:`fuse` makes of them."""
         if self.onnx is not None:
             self._make_room(start + len(ids))
             return Made(*self.onnx.read(ids, features, start, last))
-        made = self.step(torch.tensor(ids, device=self.device), self.fuse(features), start, last=last)
-        return Made(made.hidden[-last:], made.logits)
+        return self.step(torch.tensor(ids, device=self.device), self.fuse(features), start, last=last)
 
     @torch.inference_mode()
     def fuse(self, features: torch.Tensor) -> torch.Tensor:
@@ -175,7 +174,7 @@ class EagleHead:
             start: how many cached pairs precede them.
             positions: rotary positions ``(T,)``; by default ``start, start + 1, …``.
             mask: which cached pairs each sees, bool ``(T, start + T)``; causal by default.
-            last: of how many pairs logits are wanted; by default of all.
+            last: of how many pairs, the last ones, states and logits are wanted; by default of all.
         """
         length = len(ids)
         self._make_room(start + length)
@@ -196,12 +195,14 @@ class EagleHead:
             else:
                 read = x if layer.input_norm is None else self.norm(x, layer.input_norm)
             qkv = self._normed(functional.linear(read, layer.qkv, layer.qkv_bias), layer)
-            x = x + functional.linear(self.attention(qkv, cache, start, rotation, bias), layer.out)
+            attended = self.attention(qkv, cache, start, rotation, bias)
+            if last is not None and layer is weights.layers[-1]:
+                x, attended = x[:, -last:], attended[:, -last:]
+            x = x + functional.linear(attended, layer.out)
             gate, up = functional.linear(self.norm(x, layer.mlp_norm), layer.gate_up).chunk(2, dim=-1)
             x = x + functional.linear(functional.silu(gate).mul_(up), layer.down)
         final = x if weights.final_norm is None else self.norm(x, weights.final_norm)
-        read = final[0] if last is None else final[0, -last:]
-        logits = functional.linear(read, weights.output, weights.output_bias)
+        logits = functional.linear(final[0], weights.output, weights.output_bias)
         return Made(final[0] if self.shape.norm_output else x[0], logits)
 
     @torch.inference_mode()

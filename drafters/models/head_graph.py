@@ -78,10 +78,10 @@ class HeadGraph(Graph):
     """T pairs of one text through a head.
 
     Inputs: ``ids``, int64 (1, T), and ``hidden`` (1, T, hidden), the tokens of the pairs and the states before them;
-    ``rows``, int64 (R,), pairs that logits are wanted of; those of :func:`~drafters.models.graph.attention_inputs` with
-    ``bias`` (1, 1, T, room); and the caches. Outputs: ``made`` (1, T, hidden), states for the next step; ``logits``
-    (1, R, V); ``tokens``, int64 (1, R), the most probable ones, as the target numbers them; and ``chances``, float
-    (1, R), their log-probabilities.
+    ``rows``, int64 (R,), pairs that something is wanted of; those of
+    :func:`~drafters.models.graph.attention_inputs` with ``bias`` (1, 1, T, room); and the caches. Outputs: ``made``
+    (1, R, hidden), states for the next step; ``logits`` (1, R, V); ``tokens``, int64 (1, R), the most probable ones, as
+    the target numbers them; and ``chances``, float (1, R), their log-probabilities.
 
     ``ids`` and ``hidden`` are read before ``tokens`` and ``made`` are written, so they may share memory.
     """
@@ -108,8 +108,10 @@ class HeadGraph(Graph):
             if layer.query_norm is not None and layer.key_norm is not None:
                 norms = layer.query_norm, layer.key_norm
                 parts = self.head_norms(parts[0], (heads, kv_heads, kv_heads), norms, epsilon)
-            attended = self.linear(self.attention(parts, index, heads, kv_heads, "bias"), layer.out)
-            normed, x = self.norm(attended, x, layer.mlp_norm, epsilon)
+            attended = self.attention(parts, index, heads, kv_heads, "bias")
+            if layer is weights.layers[-1]:  # nobody reads the others on: the caches have their keys and values by now
+                attended, x = (self.op("Gather", states, "rows", axis=1) for states in (attended, x))
+            normed, x = self.norm(self.linear(attended, layer.out), x, layer.mlp_norm, epsilon)
             gate, up = layer.gate_up[:width], layer.gate_up[width:]
             added = self.gated(normed, (gate, None), (up, None), (layer.down, None))
         assert added is not None
@@ -118,9 +120,7 @@ class HeadGraph(Graph):
         else:
             names = ("made", "") if shape.norm_output else ("", "made")
             last, _ = self.norm(added, x, weights.final_norm, epsilon, names)
-        logits = self.linear(
-            self.op("Gather", last, "rows", axis=1), weights.output, weights.output_bias, into="logits"
-        )
+        logits = self.linear(last, weights.output, weights.output_bias, into="logits")
         self.choose(logits, weights.to_target)
 
         cached, becoming = caches(len(weights.layers), kv_heads, size)
@@ -132,7 +132,7 @@ class HeadGraph(Graph):
             *cached,
         ]
         outputs = [
-            value("made", np.float32, [1, "T", hidden]),
+            value("made", np.float32, [1, "R", hidden]),
             value("logits", np.float32, [1, "R", len(weights.output)]),
             value("tokens", np.int64, [1, "R"]),
             value("chances", np.float32, [1, "R"]),

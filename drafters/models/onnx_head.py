@@ -99,7 +99,7 @@ class OnnxHead:
             self._fuse.run_with_iobinding(buffers.fusing, run_options(length))
         self._session.run_with_iobinding(buffers.binding, run_options(length))
         likeliest = buffers.tokens[0].copy(), buffers.chances[0].copy()
-        return _copied(buffers.made[0, -last:]), _copied(buffers.logits[0]), likeliest
+        return _copied(buffers.made[0]), _copied(buffers.logits[0]), likeliest
 
     def step(
         self,
@@ -169,7 +169,8 @@ class OnnxHead:
             **self._rotation,
         }
         hidden = np.empty((1, length, self._size), np.float32)
-        made, tokens = (hidden, ids) if chained else (np.empty_like(hidden), np.empty((1, rows), np.int64))
+        made, tokens = np.empty((1, rows, self._size), np.float32), np.empty((1, rows), np.int64)
+        made, tokens = (hidden, ids) if chained else (made, tokens)
         logits = np.empty((1, rows, self._vocab_size), np.float32)
         chances = np.empty((1, rows), np.float32)
         outputs: dict[str, Array] = {"made": made, "logits": logits, "tokens": tokens, "chances": chances}

@@ -210,7 +210,9 @@ class OnnxModel:
             inputs["fed"][text] = length
             inputs["pad"][text, :length] = np.arange(token, end)
             inputs["unpad"][token:end, 0], inputs["unpad"][token:end, 1] = text, np.arange(length)
-            inputs["rows"][row : row + feed.last] = np.arange(end - feed.last, end)
+            rows = slice(row, row + feed.last)
+            inputs["rows"][rows] = np.arange(end - feed.last, end)
+            inputs["ends"][rows] = inputs["unpad"][end - feed.last : end]
             token, row = end, row + feed.last
         return buffers
 
@@ -254,11 +256,13 @@ class OnnxModel:
             "past": np.zeros(texts, np.int32),
             "fed": np.full(texts, tokens, np.int32),
             "rows": np.arange(tokens - rows, tokens),
+            "ends": np.zeros((rows, 2), np.int64),
             "total": np.array(room, np.int32),
             **self._rotation,
         }
         if texts == 1:
             inputs["pad"][0] = inputs["unpad"][:, 1] = np.arange(tokens)
+            inputs["ends"][:, 1] = inputs["rows"]
         for name in self._graph.biases:
             alike = name == "bias" and not masked
             inputs[name] = np.zeros((1 if alike else texts, 1, longest, room), np.float32)

@@ -11,7 +11,7 @@ from torch.nn import functional
 from drafters.checkpoints.eagle import read_head
 from drafters.errors import PoolError
 from drafters.models import eagle_head
-from drafters.models.eagle_head import EagleHead, Made
+from drafters.models.eagle_head import EagleHead
 from drafters.models.onnx_head import unsupported
 from drafters.models.target import Target
 from tests import heads, tiny
@@ -162,6 +162,7 @@ def test_forgotten_pairs_leave_no_trace(tmp_path, layout, target):
     features = tiny.states_of(target, TOKENS, head.shape.layers)
     head.step(torch.tensor([1, 1, 1, 1, 1, 1, 1]), head.fuse(features[:7]), 0)
     made = head.step(torch.tensor(TOKENS[1:]), head.fuse(features[:7]), 0, last=1)
+    assert len(made.hidden) == len(made.logits) == 1
     close(made.logits[0], plain(config, raw, target, list(zip(features[:-1], TOKENS[1:], strict=True))))
 
 
@@ -171,7 +172,7 @@ def test_a_draft_is_that_of_single_steps(tmp_path, layout, target, runtime, log_
     assert (head.onnx is None) == (runtime == "torch")
     features = tiny.states_of(target, TOKENS, head.shape.layers)
     made = head.step(torch.tensor(TOKENS[1:]), head.fuse(features[:7]), 0, last=1)
-    tokens, logits = head.draft(Made(made.hidden[-1:], made.logits), 7, 6, log_confidence, with_logits=True)
+    tokens, logits = head.draft(made, 7, 6, log_confidence, with_logits=True)
     assert len(tokens) == len(logits)
     path, sure = list(zip(features[:-1], TOKENS[1:], strict=True)), 0.0
     for token, found in zip(tokens, logits, strict=True):
@@ -183,7 +184,7 @@ def test_a_draft_is_that_of_single_steps(tmp_path, layout, target, runtime, log_
         sure += float(expected.log_softmax(0).max())
         path.append((None, token))
     assert len(tokens) == 6 or sure < log_confidence
-    assert head.draft(Made(made.hidden[-1:], made.logits), 7, 6, log_confidence) == (tokens, [])
+    assert head.draft(made, 7, 6, log_confidence) == (tokens, [])
 
 
 def test_twins_share_weights_and_have_caches_of_their_own(tmp_path, layout, target):

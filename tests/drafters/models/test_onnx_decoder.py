@@ -9,6 +9,7 @@ import torch
 from transformers import BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
 
 from drafters.models import onnx_model, onnx_session
+from drafters.models.decoder_graph import DecoderGraph
 from drafters.models.onnx_decoder import OnnxDecoder, OnnxGroup, unsupported
 from drafters.models.onnx_session import HELD_BUFFERS, NO_TILES
 from tests import tiny
@@ -87,6 +88,15 @@ def test_a_session_that_cannot_be_made_leaves_the_one_before(monkeypatch):
     close(decoder.forward([3, 4], 0), first)
     decoder.forward([3, 4], 0, capture=(1,))
     assert decoder.captured[1].shape == (2, 24)
+
+
+@pytest.mark.parametrize(("capture", "products"), [((), 5), ((0, 1), 5), ((2,), 1)])
+def test_tokens_whose_logits_nobody_wants_end_with_the_last_keys_and_values(capture, products):
+    """Unless their last hidden states are wanted: after the others were left behind there are ``products`` more."""
+    graph = DecoderGraph(tiny.llama(1), capture, False, verifies=False)
+    kinds = [node.op_type for node in graph.proto.graph.node]
+    first = next(i for i, node in enumerate(graph.proto.graph.node) if "rows" in node.input)
+    assert graph.config.num_hidden_layers == 2 and kinds[first:].count("FusedMatMul") == products
 
 
 def test_weights_are_shared_with_the_model():
