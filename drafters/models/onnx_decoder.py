@@ -10,10 +10,11 @@ from transformers import PreTrainedModel
 from drafters.draft import Draft
 from drafters.models.decoder import DraftOptions
 from drafters.models.decoder_graph import unsupported as no_graph
-from drafters.models.feeds import CHUNK, SlotDecoder
+from drafters.models.feeds import CHUNK, DraftFeed, SlotDecoder
+from drafters.models.onnx_drafts import Drafts
 from drafters.models.onnx_model import OnnxModel
 from drafters.models.onnx_session import elsewhere
-from drafters.models.streams import texts_at_once
+from drafters.models.streams import ALONE, answer
 
 
 def unsupported(model: PreTrainedModel, dtype: torch.dtype, device: str) -> str | None:
@@ -37,15 +38,20 @@ class OnnxDecoder(SlotDecoder):
 
     def __init__(self, model: PreTrainedModel, int8: bool = False, *, verifies: bool = False):
         super().__init__(OnnxModel(model, int8, verifies=verifies))
-        self.model = model
+        self.model, self._drafts = model, Drafts(self.runs)
 
     def draft(self, ids: Sequence[int], start: int, options: DraftOptions) -> Draft:
         """As of :class:`~drafters.models.decoder.Decoder`. Texts decoded at once share the forwards of each token."""
         padded = options.vocab_size < self.vocab_size  # by rows that may be the largest, and are no tokens
-        if not options.params.greedy or padded or texts_at_once() > 1 or len(ids) > self.most(start + len(ids)):
+        if padded or not options.params.greedy:
             return super().draft(ids, start, options)
         self._check(start + len(ids) + options.length - 1)
-        return self.runs.draft(self._slot.number, ids, start, options)
+        if (most := len(ids) - 1) >= ALONE:  # long ones first, without the last token
+            self.forward(ids[:most], start, last=1, lend=True)
+            ids, start = ids[most:], start + most
+        feed = DraftFeed(self._slot.number, ids, start, options)
+        found: Draft = answer(self._drafts, feed, lambda draft: len(ids) + len(draft) - 1)
+        return found
 
     def whole(self, lent: torch.Tensor) -> torch.Tensor:
         return self.runs.whole(lent)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,10 +13,10 @@ from transformers import PreTrainedModel
 
 from drafters.checkpoints.model_sizes import head_size_of
 from drafters.draft import Draft
-from drafters.models.decoder import DraftOptions, Likeliest, aligned
+from drafters.models.decoder import Likeliest, aligned
 from drafters.models.decoder_graph import DecoderGraph
 from drafters.models.families import sliding_window_of
-from drafters.models.feeds import Answer, Feed, Slots
+from drafters.models.feeds import Answer, DraftFeed, Feed, Slots
 from drafters.models.graph import rotation
 from drafters.models.onnx_session import HELD_TOKENS, Array, Held, bind, run_options, session_of, shared_threads
 from drafters.models.pages import Pages
@@ -27,10 +27,17 @@ ROOM, SLOTS = 512, 16
 """Caches have room for a multiple of so many positions, and grow with the context; as soon as there is more than one
 text there are so many. Only what is written of them takes up memory."""
 
+Step = Callable[[Sequence[int], Sequence[int]], tuple[Likeliest, torch.Tensor]]
+"""Feeds a token of each of several texts, given with how many positions are cached before it; returns the most probable
+tokens and logits ``(texts, tokens)``, valid until the next forward."""
 
-@dataclass(frozen=True)
+Layout = Sequence[tuple[int, int, int]]
+"""Of each text that feeds something its place, how many tokens, and of how many of the last something is wanted."""
+
+
+@dataclass
 class _Buffers:
-    """Inputs and outputs of forwards of one shape, bound once and used in place."""
+    """Inputs and outputs of forwards of one shape, bound once and used in place; and how they are laid out."""
 
     binding: onnxruntime.IOBinding
     inputs: dict[str, np.ndarray]
@@ -40,6 +47,7 @@ class _Buffers:
     logits: torch.Tensor
     likeliest: Likeliest
     hidden: dict[int, np.ndarray]
+    layout: Layout = ()
 
 
 class OnnxModel:
@@ -106,7 +114,7 @@ class OnnxModel:
             slots, positions, longest = max(slots, slot + 1), max(positions, start), max(longest, len(ids))
             self._written[slot] = max(self._written.get(slot, 0), start + len(ids))
         if slots > self._pages.shape[1] or positions + longest > self._pages.shape[3]:
-            self._make_room(slots, positions + longest)
+            self.make_room(slots, positions + longest)
         buffers = self._fill_one(feeds[0]) if len(feeds) == 1 else self._fill(feeds)
         session.run_with_iobinding(buffers.binding, run_options(longest))
         if len(feeds) == 1:
@@ -124,16 +132,17 @@ class OnnxModel:
         """Logits of a token map's tokens as those of the whole vocabulary."""
         return logits if self._tokens is None else spread(logits, self._tokens, self.vocab_size)
 
-    def draft(self, slot: int, ids: Sequence[int], start: int, options: DraftOptions) -> Draft:
+    def draft(self, feed: DraftFeed) -> Draft:
         """A greedy draft of one text; see :meth:`~drafters.models.decoder.Decoder.draft`.
 
         Weights push what Python needs out of the processor's caches, so that a line of it may take as long as an
         operation of the model: between forwards there are as few as can be.
         """
+        slot, ids, start, options = feed
         first = self.run([Feed(slot, ids, start, 1)])[0]
         end, length, doubts = start + len(ids), options.length, options.log_confidence > -math.inf
         if end + length > self._pages.shape[3]:
-            self._make_room(slot + 1, end + length)
+            self.make_room(slot + 1, end + length)
         buffers = self._held(slot, 1, 1, 1, 1, False)
         assert self._session is not None and first.likeliest is not None
         run, binding, inputs = self._session.run_with_iobinding, buffers.binding, buffers.inputs
@@ -157,6 +166,26 @@ class OnnxModel:
         q = aligned(self.whole(torch.cat(rows)), options.vocab_size) if rows else None
         return Draft.chain(tokens, None if q is None else probabilities(q, options.params))
 
+    def steps(self, slots: Sequence[int], until: int) -> Step:
+        """What feeds these texts a token each, of positions below ``until``, for which there has to be room; nothing
+        else may be run between its calls."""
+        first, count, session = min(slots), len(slots), self._session
+        buffers, places = self._held(first, max(slots) + 1 - first, 1, count, count, False), np.array(slots) - first
+        self._lay_out(buffers, [(int(place), 1, 1) for place in places])
+        for slot in slots:
+            self._written[slot] = max(self._written.get(slot, 0), until)
+
+        def step(ids: Sequence[int], ends: Sequence[int]) -> tuple[Likeliest, torch.Tensor]:
+            assert session is not None
+            buffers.ids[:], buffers.past[places], buffers.positions[places, 0] = ids, ends, ends
+            if self._sliding is not None:
+                for slot, id, end in zip(slots, ids, ends, strict=True):
+                    self._hide(Feed(slot, [id], end, 1), buffers.inputs, slot - first, np.array([end]))
+            session.run_with_iobinding(buffers.binding)
+            return buffers.likeliest, buffers.logits
+
+        return step
+
     def keep(self, slot: int, start: int, kept: Sequence[int]) -> None:
         if kept[-1:] != [len(kept) - 1]:  # of a chain the first ones are kept, which are where they belong
             with torch.inference_mode():
@@ -169,7 +198,7 @@ class OnnxModel:
         return session
 
     @torch.inference_mode()
-    def _make_room(self, slots: int, positions: int) -> None:
+    def make_room(self, slots: int, positions: int) -> None:
         """Make room for so many texts of so many positions, or some more."""
         _, had, _, room, _ = self._pages.shape
         if slots <= had and positions <= room:
@@ -201,20 +230,28 @@ class OnnxModel:
         texts = max(feed.slot for feed in feeds) + 1 - first
         masked = any(feed.mask is not None for feed in feeds)
         buffers = self._held(first, texts, max(lengths), sum(lengths), sum(feed.last for feed in feeds), masked)
-        inputs = buffers.inputs
-        inputs["fed"][:], inputs["past"][:] = 0, 0
-        token = row = 0
-        for feed, length in zip(feeds, lengths, strict=True):
-            text, end = feed.slot - first, token + length
-            self._write(feed, buffers, text, token, masked)
-            inputs["fed"][text] = length
-            inputs["pad"][text, :length] = np.arange(token, end)
-            inputs["unpad"][token:end, 0], inputs["unpad"][token:end, 1] = text, np.arange(length)
-            rows = slice(row, row + feed.last)
-            inputs["rows"][rows] = np.arange(end - feed.last, end)
-            inputs["ends"][rows] = inputs["unpad"][end - feed.last : end]
-            token, row = end, row + feed.last
+        self._lay_out(buffers, [(feed.slot - first, len(feed.ids), feed.last) for feed in feeds])
+        token = 0
+        for feed in feeds:
+            self._write(feed, buffers, feed.slot - first, token, masked)
+            token += len(feed.ids)
         return buffers
+
+    @staticmethod
+    def _lay_out(buffers: _Buffers, layout: Layout) -> None:
+        """Write which tokens are whose, unless they were those texts' the last time too."""
+        if layout == buffers.layout:
+            return
+        inputs, buffers.layout, token, row = buffers.inputs, layout, 0, 0
+        inputs["fed"][:], inputs["past"][:] = 0, 0
+        for place, length, wanted in layout:
+            end, rows = token + length, slice(row, row + wanted)
+            inputs["fed"][place] = length
+            inputs["pad"][place, :length] = np.arange(token, end)
+            inputs["unpad"][token:end, 0], inputs["unpad"][token:end, 1] = place, np.arange(length)
+            inputs["rows"][rows] = np.arange(end - wanted, end)
+            inputs["ends"][rows] = inputs["unpad"][end - wanted : end]
+            token, row = end, row + wanted
 
     def _write(self, feed: Feed, buffers: _Buffers, text: int, token: int, masked: bool) -> None:
         """Write the input of one text, whose tokens begin with number ``token``."""

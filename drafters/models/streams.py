@@ -30,23 +30,31 @@ class Model(Protocol):
         """The answer to each call."""
 
 
+Tokens = int | Callable[[Any], int]
+"""How many tokens a call feeds, where only its answer tells it a function of that."""
+
+
 class Call(NamedTuple):
     """What a stream waits for: ``feed`` run by ``model``; of ``tokens`` tokens, which may be a prompt's."""
 
     model: Model
     feed: Any
-    tokens: int
+    tokens: Tokens
     alone: bool
 
+    def fed(self, found: Any) -> int:
+        """How many tokens it fed, by its answer."""
+        return self.tokens(found) if callable(self.tokens) else self.tokens
 
-def answer(model: Model, feed: Any, tokens: int, *, prompt: bool = False) -> Any:
+
+def answer(model: Model, feed: Any, tokens: Tokens, *, prompt: bool = False) -> Any:
     """What ``model`` makes of ``feed``; in a stream, together with what other streams want of it, but for prompts."""
     stream = getcurrent()
     if not isinstance(stream, Stream):
         return model.run([feed])[0]
     if torch.is_inference_mode_enabled():  # the mode is the thread's: the other streams would go on in it
         raise RuntimeError("a stream cannot wait for others in inference mode")
-    return stream.parent.switch(Call(model, feed, tokens, prompt and tokens > ALONE))
+    return stream.parent.switch(Call(model, feed, tokens, prompt and isinstance(tokens, int) and tokens > ALONE))
 
 
 def own_seconds(now: float) -> float:
@@ -161,7 +169,7 @@ class Streams:
             The streams that have ended.
         """
         if calls := [(stream, call) for stream in answers if (call := self._waiting[stream])]:
-            self._charge(calls, seconds)
+            self._charge(calls, [call.fed(answers[stream]) for stream, call in calls], seconds)
         for stream, found in answers.items():
             self._resume(stream, found)
         ended = self._ended()
@@ -211,7 +219,8 @@ class Streams:
                     self._resume(stream, error)
                 return
         else:
-            self._charge(calls, time.perf_counter() - begun)
+            seconds = time.perf_counter() - begun
+            self._charge(calls, [call.fed(found) for (_, call), found in zip(calls, answers, strict=True)], seconds)
             for (stream, _), found in zip(calls, answers, strict=True):
                 self._resume(stream, found)
             return
@@ -219,20 +228,20 @@ class Streams:
         self._answer(calls[:half])
         self._answer(calls[half:])
 
-    def _charge(self, calls: list[tuple[Stream[Any], Call]], seconds: float) -> None:
-        """Charge each stream with what the forward would have taken less without its tokens. The target runs in any
-        case where there are others; what else a forward takes whatever its tokens is shared."""
-        model, total = calls[0][1].model, sum(call.tokens for _, call in calls)
+    def _charge(self, calls: list[tuple[Stream[Any], Call]], fed: Sequence[int], seconds: float) -> None:
+        """Charge each stream with what the forward would have taken less without the tokens that it fed. The target
+        runs in any case where there are others; what else a forward takes whatever its tokens is shared."""
+        model = calls[0][1].model
         if calls[0][1].alone:
             calls[0][0].own += seconds
             self.outside += seconds if model is self._last else 0.0
             return
-        line = self._lines.setdefault(id(model), LinearFit())
+        total, line = sum(fed), self._lines.setdefault(id(model), LinearFit())
         line.clock(total, seconds)
         each = line.per_unit or seconds / total
         shared = 0.0 if model is self._last and len(calls) > 1 else max(seconds - each * total, 0.0)
-        for stream, call in calls:
-            stream.own += each * call.tokens + shared / len(calls)
+        for (stream, _), tokens in zip(calls, fed, strict=True):
+            stream.own += each * tokens + shared / len(calls)
 
     def _resume(self, stream: Stream[Any], found: Any) -> None:
         begins, stream.resumed = not stream, time.perf_counter()

@@ -305,5 +305,5 @@ def test_room_that_grows_leaves_free_slots_unwritten(pool):
         runs._cache[:, twins[0]._slot.number] = 7.0
     free, used = twins[0]._slot.number, twins[1]._slot.number
     del twins[0]
-    runs._make_room(3, runs._cache.shape[3] + 1)
+    runs.make_room(3, runs._cache.shape[3] + 1)
     assert not runs._cache[:, free].any() and runs._cache[:, used].any()
