@@ -144,7 +144,7 @@ class DiscountedUCB(UCB):
 
 @register
 class SlidingWindowUCB(UCB):
-    """UCB on the last ``window`` rounds; a drafter that does not occur in them is played.
+    """UCB on the last ``window`` rounds, no fewer than there are drafters; one that does not occur in them is played.
 
     ``mean_i`` and ``n_i`` are those of the window, the bonus is ``beta * sqrt(2 ln t / n_i)`` with ``t`` the number of
     the round chosen for, not limited to the window as in Garivier and Moulines (2011).
@@ -160,7 +160,7 @@ class SlidingWindowUCB(UCB):
 
     class Settings(UCB.Settings):
         window: int = Field(
-            20, ge=1, le=1_000_000, description="rounds remembered; fewer than there are drafters compare nothing"
+            20, ge=1, le=1_000_000, description="rounds remembered, but no fewer than there are drafters"
         )
 
     def reset(self) -> None:
@@ -170,7 +170,7 @@ class SlidingWindowUCB(UCB):
     def learn(self, arm: int, reward: float) -> None:
         super().learn(arm, reward)
         self.recent.append((arm, reward))
-        if len(self.recent) > self.settings.window:
+        if len(self.recent) > max(self.settings.window, self.arm_count):  # fewer would never come to the last drafters
             old, lost = self.recent.popleft()
             self.counts[old] -= 1
             self.totals[old] = self.totals[old] - lost if self.counts[old] else 0.0

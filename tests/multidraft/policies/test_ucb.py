@@ -106,6 +106,11 @@ def test_windowed_index_against_the_formula():
     check_index("sw-ucb:beta=0.3,window=10", index)
 
 
+def test_a_window_of_fewer_rounds_than_drafters_tries_all_of_them():
+    arms = play(make_policy("sw-ucb:window=2,reward=be", 4), [0.0, 0.0, 0.0, 1.0], 40)
+    assert arms[:5] == [0, 1, 2, 3, 3] and set(arms[5:]) == {0, 1, 2, 3}
+
+
 @pytest.mark.parametrize("spec", ["d-ucb:beta=0.2", "sw-ucb:beta=0.2"])
 def test_a_change_of_the_best_drafter_is_noticed_where_ucb_sleeps(spec):
     """Arm 0 is best for 150 rounds, then it turns bad and arm 1 good: who has switched 60 rounds later?"""
