@@ -148,7 +148,7 @@ class Hedge(FullInformation):
     def learn(self, losses: list[float]) -> None:
         self.sums = [total + loss for total, loss in zip(self.sums, losses, strict=True)]
         self.positions += 1
-        if self.positions > self.horizon:
+        if self.positions == self.horizon:  # what is drawn from now on is of the next period
             self.horizon *= 2
         eta = math.sqrt(8.0 * math.log(self.arm_count) / self.horizon)
         self.p = softmax([-eta * total for total in self.sums])

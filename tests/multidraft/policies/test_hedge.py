@@ -275,7 +275,7 @@ def test_hedge_against_the_formula():
     for t in range(1, 80):
         losses.append(rng.uniform(size=3))
         p = feed(policy, [1 - losses[-1]])
-        horizon = 16 if t <= 16 else 32 if t <= 32 else 64 if t <= 64 else 128
+        horizon = 16 if t < 16 else 32 if t < 32 else 64 if t < 64 else 128  # of position t + 1
         weights = np.exp(-math.sqrt(8 * math.log(3) / horizon) * np.sum(losses, axis=0))
         assert p == pytest.approx((weights / weights.sum()).tolist())
 
