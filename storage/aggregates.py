@@ -202,8 +202,8 @@ def latency(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
 
 
 def _kinds(connection: sqlite3.Connection, column: str, filter: Filter) -> list[Any]:
-    """The distinct values, sorted, of the finished runs that the filter lets through, of whatever time and prompt."""
-    where, values = replace(filter, since=None, until=None, prompt_hash=()).where(FINISHED)
+    """The distinct values, sorted, of the finished runs that the filter lets through, as far as their counts tell."""
+    where, values = replace(filter, since=None, until=None, id=(), prompt_hash=(), batch_id=()).where(FINISHED)
     sql = f"SELECT DISTINCT {column} FROM run_counts {where} ORDER BY 1"
     return [value for (value,) in connection.execute(sql, values)]
 

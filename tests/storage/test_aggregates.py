@@ -332,7 +332,10 @@ def test_charts_read_the_dashboards_index_only(
 
 @pytest.mark.parametrize(
     "filter",
-    [Filter(pool=EVIL), Filter(policy=(EVIL,)), Filter(task=("math", EVIL)), Filter(card_hash=EVIL)],
+    [
+        *(Filter(pool=EVIL), Filter(policy=(EVIL,)), Filter(task=("math", EVIL)), Filter(card_hash=EVIL)),
+        *(Filter(batch_id=(EVIL,)), Filter(id=(0,))),  # of which counts of runs tell nothing
+    ],
 )
 def test_filters_are_values_not_sql(filled: Path, filter: Filter) -> None:
     expected = 2 if filter.task else 0  # of tasks, the harmless one still matches
