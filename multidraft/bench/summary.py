@@ -135,7 +135,8 @@ def _ratio(rows: Sequence[Row], above: str, below: str, fewest: int = 0) -> Rati
     return _of_enough(ratio_of_totals(numerators, denominators, [row.prompt for row in rows]), fewest)
 
 
-def _value(rows: Sequence[Row], below: str) -> float | None:
+def value_of(rows: Sequence[Row], below: str) -> float | None:
+    """Tokens ÷ what they took, ``"seconds"`` or ``"rounds"``: a ratio of totals in which each prompt counts once."""
     tokens, others = [row.tokens for row in rows], [getattr(row, below) for row in rows]
     return value_of_totals(tokens, others, [row.prompt for row in rows])
 
@@ -198,8 +199,8 @@ class Figures:
         Intervals are those of ``fewest`` prompts or more."""
         done = [row for row in rows if row.finished]
         taken = done if on is None else on
-        timed = [row for row in taken if row.seconds is not None]
-        rate, mat = _value(timed, "seconds"), _value(taken, "rounds")
+        timed = [row for row in taken if row.tokens_per_second is not None]
+        rate, mat = value_of(timed, "seconds"), value_of(taken, "rounds")
         known = [row for row in taken if row.regret_rounds is not None]
         regrets = [row.regret_rounds for row in known if row.regret_rounds is not None]
         regret = _of_enough(ratio_of_totals(regrets, [1] * len(known), [row.prompt for row in known]), fewest)

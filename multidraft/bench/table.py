@@ -7,7 +7,7 @@ from typing import Any
 
 from multidraft.bench.report import best_drafters
 from multidraft.bench.runner import Entry
-from multidraft.bench.summary import Row, in_parts, speedups
+from multidraft.bench.summary import Row, in_parts, speedups, value_of
 from storage.figures import FEWEST_TOKENS, TOO_NOISY, too_noisy
 from storage.records import FINISHED, PLAIN
 
@@ -168,5 +168,4 @@ def _cell(entries: Sequence[Entry]) -> str:
     decode, request = speedups(rows)
     if decode is None or request is None:
         return NOTHING
-    rate = sum(row.tokens for row in rows) / sum(row.rounds for row in rows)
-    return f"{decode.text()} / {request.value:.2f}, {rate:.2f}"
+    return f"{decode.text()} / {request.value:.2f}, {value_of(rows, 'rounds'):.2f}"
