@@ -34,6 +34,7 @@ class Replayed:
         best_rounds: their rounds, at the full draft length.
         seconds: time of all rounds by the given costs; ``None`` without costs.
         reading_seconds: likewise that in which drafters read the prompt and the policy began, before the first round.
+        accepted: drafted tokens of each round that are in the output: all of them where one of these ends it.
     """
 
     arms: list[int]
@@ -43,6 +44,7 @@ class Replayed:
     best_rounds: int
     seconds: float | None = None
     reading_seconds: float | None = None
+    accepted: Sequence[int] = ()
 
     @property
     def rounds(self) -> int:
@@ -159,8 +161,8 @@ def replay(
             raise fault from error
         raise
     best = fewest(needed)
-    arms, lengths, emitted, seconds = map(list, zip(*rounds)) if rounds else ([], [], [], [])
-    return Replayed(arms, lengths, emitted, best, needed[best[0]], sum(seconds) if costs else None, reading)
+    arms, lengths, emitted, accepted, seconds = map(list, zip(*rounds)) if rounds else ([], [], [], [], [])
+    return Replayed(arms, lengths, emitted, best, needed[best[0]], sum(seconds) if costs else None, reading, accepted)
 
 
 class _Text:
@@ -202,8 +204,8 @@ class _Text:
 
 def _walk(
     text: _Text, player: Policy, spec: str, longest: int, limit: int, unread: Unread
-) -> Iterator[tuple[int, int, int, float]]:
-    """Arm, draft length, emitted tokens and seconds of each round."""
+) -> Iterator[tuple[int, int, int, int, float]]:
+    """Arm, draft length, emitted tokens, accepted ones and seconds of each round."""
     count, end = text.accepted.shape
     every = range(ALL_DRAFTERS, count)
     hits = hits_by_depth(text.accepted, longest) if player.uses_gamma else None
@@ -239,7 +241,7 @@ def _walk(
                 unread.evaluated()
             drafted = round(drafts[arm][0]) if asked else 0
             player.update(Feedback(arm, drafted, accepted, tokens, length, gamma=gamma, seconds=spent))
-        yield arm if asked else NO_DRAFTER, length, tokens, evaluation + spent
+        yield arm if asked else NO_DRAFTER, length, tokens, accepted, evaluation + spent
 
 
 def best_fixed_rate(

@@ -108,6 +108,7 @@ def test_runs_that_end_at_a_stop_token(pool, spec):
         played = replay(table, spec, 3, draft_length=4, max_new_tokens=room, drafters=names_of(pool))
         assert played.emitted == [r.emitted for r in live.rounds]
         assert played.lengths == [r.draft_length for r in live.rounds]
+        assert played.accepted == [r.accepted for r in live.rounds]
         ended += live.status == "stopped"
     assert ended
 

@@ -123,7 +123,8 @@ def test_the_draft_length_is_the_longest_acceptance_unless_it_is_given():
     assert replay(TABLE, "fixed:arm0", draft_length=1).emitted == [2, 2, 1, 2, 1]
     assert replay(TABLE, "fixed:arm0", draft_length=2, max_new_tokens=20).lengths == [2, 2, 2, 2]
     # All that is left of the text is accepted: there is no token of the target's own.
-    assert replay(np.array([[2, 0]]), "fixed:arm0", max_new_tokens=20).emitted == [2]
+    whole = replay(np.array([[2, 0]]), "fixed:arm0", max_new_tokens=20)
+    assert whole.emitted == whole.accepted == [2]
 
 
 def test_the_seed_is_0_unless_it_is_given():

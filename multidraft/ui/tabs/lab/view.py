@@ -196,7 +196,7 @@ def _round_cell(played: Replayed, index: int, drafters: Sequence[str]) -> str:
 def _draft(played: Replayed, index: int) -> str:
     if not played.lengths[index]:
         return "own token"
-    return f"{min(played.emitted[index] - 1, played.lengths[index])} of {played.lengths[index]}"
+    return f"{played.accepted[index]} of {played.lengths[index]}"
 
 
 SWEPT: tuple[tuple[str, str, Callable[[Outcome], float | None], bool], ...] = (

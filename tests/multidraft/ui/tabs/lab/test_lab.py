@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import gradio as gr
+import numpy as np
 import pytest
 
 from drafters.sampling import SamplingParams
@@ -11,6 +12,7 @@ from multidraft.bench.measure import Request
 from multidraft.replay.experiment import BEST_FIXED, Experiment
 from multidraft.replay.machine_costs import RecordedCosts
 from multidraft.replay.recorded import Recorded
+from multidraft.replay.walk import replay as replayed
 from multidraft.service import jobs as service_jobs
 from multidraft.service import lab as lab_work
 from multidraft.service.lab import ExperimentJob, LabWork
@@ -90,6 +92,11 @@ def test_replays_wait_for_a_run_under_way(filled: Workbench, gate) -> None:
     assert not replays.wait(0.2) and replays.total == 0 and not job.done
     gate.open()
     assert replays.wait(60) and replays.result and job.wait(60)
+
+
+def test_a_text_that_ends_within_a_draft_has_all_of_its_last_tokens_from_there() -> None:
+    played = replayed(np.array([[2, 1]]), "fixed:near", draft_length=4, max_new_tokens=20, drafters=["near"])
+    assert lab_view._round_cell(played, 0, ["near"]) == "near, 2 of 4"
 
 
 def test_the_page_shows_table_and_curves(lab: Lab) -> None:
