@@ -8,7 +8,7 @@ from typing import Any
 from multidraft.bench.report import best_drafters
 from multidraft.bench.runner import Entry
 from multidraft.bench.summary import Row, in_parts, speedups, value_of
-from storage.figures import FEWEST_TOKENS, TOO_NOISY, too_noisy
+from storage.figures import FEWEST_TOKENS, TOO_NOISY, Ratio, too_noisy
 from storage.records import FINISHED, PLAIN
 
 NOTHING = "–"
@@ -53,8 +53,10 @@ def _figures(policy: dict[str, Any]) -> list[str]:
 
 
 def _speedup(policy: dict[str, Any], name: str) -> str:
-    interval = policy[f"{name}_interval"]
-    return shown(policy[name], "{:.2f}x") + (f" ({interval[0]:.2f}–{interval[1]:.2f})" if interval else "")
+    if policy[name] is None:
+        return NOTHING
+    low, high = policy[f"{name}_interval"] or (None, None)
+    return Ratio(policy[name], low, high, policy["prompts"]).text("x")
 
 
 def percent(share: float | None, sign: str = "") -> str:

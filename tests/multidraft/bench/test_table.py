@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from multidraft.bench.runner import Entry
 from multidraft.bench.suites import SuiteItem
-from multidraft.bench.table import render_curve
+from multidraft.bench.table import _speedup, render_curve
 from tests.runs import make_round, make_run
 
 
@@ -17,3 +17,10 @@ def test_in_a_learning_curve_each_distinct_prompt_counts_once() -> None:
         for place, (prompt, rounds) in enumerate(asked)
     ]
     assert render_curve(entries, ["ucb"]).endswith(", 1.50 |")
+
+
+def test_an_interval_tells_on_which_side_of_1_it_lies() -> None:
+    """As everywhere else."""
+    found = {"speedup": 1.061, "speedup_interval": [0.9968, 1.128], "prompts": 21}
+    assert _speedup(found, "speedup") == "1.06x (0.997–1.13)"
+    assert _speedup({**found, "speedup_interval": None}, "speedup") == "1.06x"
