@@ -8,7 +8,8 @@ distinct prompt counts once, with the mean of its runs: ten runs of one prompt w
 - tokens per second: tokens ÷ decoding seconds; mean accepted tokens (MAT): tokens ÷ rounds, the target's own tokens
   counted; acceptance rate: accepted ÷ drafted tokens,
 - regret: rounds above those of the best fixed drafter (MetaSD Definition 1, BanditSpec Equation 1) ÷ runs,
-- best-arm ratio: rounds that played the best fixed drafter of their text ÷ rounds with a drafter, over all texts.
+- best-arm ratio: rounds that played the best fixed drafter of their text, or one as good ÷ rounds with a drafter, over
+  all texts.
 
 Their intervals come from a bootstrap over distinct prompts (:func:`ratio_of_totals`).
 """

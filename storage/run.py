@@ -126,7 +126,7 @@ class Scores:
         regret_rounds: rounds played minus those that the best fixed drafter needs for the same text (greedy runs).
         expected_regret: expected loss above that of the best fixed drafter (sampled runs; HedgeSpec §3.1).
         best_drafter: that drafter's name.
-        best_arm_ratio: share of the rounds with a drafter that played it.
+        best_arm_ratio: share of the rounds with a drafter that played it, or in greedy runs one that needs as few.
         drafter_rounds: by drafter, the rounds that it alone would need for the same text.
         acceptance: the drafts that were possible in a greedy run, ``(drafters, output positions)``, from which any
             policy can be replayed.
