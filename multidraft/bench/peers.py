@@ -13,7 +13,7 @@ from drafters.sampling import SamplingParams
 from multidraft.bench.engines import Output, Peer
 from multidraft.bench.runner import Entry, rotated
 from multidraft.bench.table import markdown, shown
-from storage.figures import FEWEST_TOKENS, divided, ratio_of_totals
+from storage.figures import FEWEST_TOKENS, ratio_of_totals, value_of_totals
 from storage.records import FINISHED, PLAIN, Generation
 
 
@@ -22,6 +22,7 @@ class PeerRun:
     """A peer's output beside our runs of the same prompt.
 
     Attributes:
+        prompt: its text: two suites may have the same ids.
         ours: by policy, the run.
     """
 
@@ -58,27 +59,29 @@ def beside_peers(
         for peer in rotated(peers, turn):
             if not turn:
                 peer.generate(ids, min(most, 8))  # a warm-up that is not counted
-            done.append(PeerRun(peer.name, item.id, peer.generate(ids, most), ours))
+            done.append(PeerRun(peer.name, item.prompt, peer.generate(ids, most), ours))
 
 
 def summary_of_peers(runs: Sequence[PeerRun]) -> dict[str, Any]:
     """By peer: tokens per second of decoding and of the whole request, outputs that are equal to ours, and by policy
-    how many times as fast it is as the peer, with 95 % intervals over prompts."""
+    how many times as fast it is as the peer, with 95 % intervals over prompts. Rates are ratios of totals in which each
+    distinct prompt counts once, as everywhere."""
     found: dict[str, Any] = {}
     for name in dict.fromkeys(run.peer for run in runs):
         own = [run for run in runs if run.peer == name]
-        tokens = sum(len(run.output.token_ids) for run in own)
-        after_first = sum(len(run.output.token_ids) - run.output.first for run in own)
-        decoding = sum(run.output.seconds - run.output.prefill_seconds for run in own)
+        prompts, outputs = [run.prompt for run in own], [run.output for run in own]
+        tokens, seconds = [len(o.token_ids) for o in outputs], [o.seconds for o in outputs]
+        after_first = [count - o.first for count, o in zip(tokens, outputs, strict=True)]
+        decoding = [o.seconds - o.prefill_seconds for o in outputs]
         found[name] = {
-            "prompts": len({run.prompt for run in own}),
+            "prompts": len(set(prompts)),
             "equal": sum(run.equal for run in own),
             "runs": len(own),
-            "tokens": tokens,
-            "tokens_per_second": divided(after_first, decoding),
-            "request_tokens_per_second": divided(tokens, sum(run.output.seconds for run in own)),
-            "prefill_seconds": sum(run.output.prefill_seconds for run in own),
-            "seconds": sum(run.output.seconds for run in own),
+            "tokens": sum(tokens),
+            "tokens_per_second": value_of_totals(after_first, decoding, prompts),
+            "request_tokens_per_second": value_of_totals(tokens, seconds, prompts),
+            "prefill_seconds": sum(o.prefill_seconds for o in outputs),
+            "seconds": sum(seconds),
             "policies": {policy: _times_as_fast(own, policy) for policy in own[0].ours},
         }
     return found

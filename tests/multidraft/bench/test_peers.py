@@ -3,6 +3,7 @@
 import importlib.util
 import logging
 import sys
+from statistics import mean
 from types import SimpleNamespace
 
 import pytest
@@ -68,6 +69,22 @@ def test_the_summary(beside):
             assert of["request"]["value"] == pytest.approx(seconds / whole)
     table = render_peers(summary)
     assert "| transformers |" in table and "3/3" in table and "fixed:near against it" in table
+
+
+def test_each_distinct_prompt_counts_once_whatever_its_id(pool):
+    """Two files number their lines alike, and one has the other's prompt twice more."""
+    first, second = tiny.texts(2, 5, 3)
+    items = [SuiteItem("1", first, ""), SuiteItem("1", second, ""), *(SuiteItem(i, second, "") for i in ("2", "3"))]
+    runs: list[PeerRun] = []
+    peers = peers_for(pool, PARAMS.draft_length)[:1]
+    list(beside_peers(SuiteRun(pool, items, POLICIES, PARAMS).all(), pool, peers, PARAMS, runs))
+    (figures,) = summary_of_peers(runs).values()
+    tokens, seconds = (
+        [mean(of(run.output) for run in runs if run.prompt == prompt) for prompt in (first, second)]
+        for of in (lambda output: len(output.token_ids), lambda output: output.seconds)
+    )
+    assert (figures["prompts"], figures["runs"]) == (2, 4)
+    assert figures["request_tokens_per_second"] == pytest.approx(sum(tokens) / sum(seconds))
 
 
 def test_the_drafter_that_assists_can_be_chosen(pool):
