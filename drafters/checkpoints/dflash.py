@@ -20,7 +20,7 @@ from drafters.checkpoints.tensor_files import (
     check_tensors,
     object_in,
     read_config,
-    read_tensors,
+    read_weights,
     whole_number,
 )
 from drafters.errors import PoolError, quoted
@@ -134,15 +134,12 @@ def read_dflash(folder: Path, dtype: torch.dtype) -> MuseGlimmerAssistantModel:
     config = dflash_config(read_config(file), file)
     with torch.device("meta"), explained(f"{file} is no configuration of a DFlash network"):
         model = MuseGlimmerAssistantModel(config)
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
+    if (found := read_weights(folder, ["model.safetensors"])) is None:
         raise PoolError(f"{folder} holds no DFlash network: it should have model.safetensors")
-    tensors: dict[str, torch.Tensor] = {}
-    for part in files:
-        tensors |= {name: tensor.to(dtype) for name, tensor in read_tensors(part).items()}
+    tensors = {name: tensor.to(dtype) for name, tensor in found[1].items()}
     names = {name: _PUBLISHED.get(name, name) for name, _ in model.named_parameters()}
     expected = {names[name]: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    check_tensors(files[0], tensors, expected, "DFlash networks")
+    check_tensors(found[0], tensors, expected, "DFlash networks")
     model.load_state_dict({name: tensors[published] for name, published in names.items()}, assign=True)
     model.rotary_emb = type(model.rotary_emb)(model.config)  # its frequencies are in no file
     return model.eval()

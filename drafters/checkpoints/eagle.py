@@ -19,16 +19,15 @@ from drafters.checkpoints.loading import explained
 from drafters.checkpoints.tensor_files import (
     MOST_LAYERS,
     check_tensors,
-    first_file,
     object_in,
     read_config,
-    read_tensors,
+    read_weights,
     whole_number,
 )
 from drafters.errors import PoolError, quoted
 
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
-"""In the order they are looked for. A ``.bin`` is read without running any code it may hold."""
+"""In the order they are looked for, each whole or in parts. A ``.bin`` is read without running any code it may hold."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +68,12 @@ def read_head(folder: Path, target: PreTrainedModel) -> tuple[HeadShape, dict[st
     ``embed_tokens.weight`` and ``d2t``, the latter three only where the folder has them.
     """
     config = read_config(config_file := folder / "config.json")
-    if (file := first_file(folder, WEIGHT_FILES)) is None:
+    if (found := read_weights(folder, WEIGHT_FILES)) is None:
         raise PoolError(
             f"{folder} holds no EAGLE head: it should have config.json and one of {', '.join(WEIGHT_FILES)}"
         )
-    tensors = {name.replace("midlayer.", "layers.0.", 1): tensor for name, tensor in read_tensors(file).items()}
+    file, held = found
+    tensors = {name.replace("midlayer.", "layers.0.", 1): tensor for name, tensor in held.items()}
     shape = _shape(config, tensors, target, config_file)
     expected = _expected(shape, target, tensors, config_file)
     _check(file, shape, tensors, expected, int(target.config.get_text_config().vocab_size))

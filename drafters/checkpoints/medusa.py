@@ -15,9 +15,9 @@ from transformers import PreTrainedModel
 from drafters.checkpoints.tensor_files import (
     MOST_LAYERS,
     check_tensors,
-    first_file,
     read_config,
     read_tensors,
+    read_weights,
     whole_number,
 )
 from drafters.errors import PoolError
@@ -37,9 +37,10 @@ def read_medusa(folder: Path, target: PreTrainedModel) -> dict[str, torch.Tensor
     """
     config_file = folder / "config.json"
     layers = whole_number(read_config(config_file), "medusa_num_layers", config_file, default=1, most=MOST_LAYERS)
-    if (file := first_file(folder, MEDUSA_FILES)) is None:
+    if (found := read_weights(folder, MEDUSA_FILES)) is None:
         raise PoolError(f"{folder} holds no Medusa heads: it should have one of {', '.join(MEDUSA_FILES)}")
-    tensors = {name.removeprefix("medusa_head."): tensor for name, tensor in read_tensors(file).items()}
+    file, held = found
+    tensors = {name.removeprefix("medusa_head."): tensor for name, tensor in held.items()}
     heads = {match[1] for match in (re.match(r"(\d+)\.\d+\.", name) for name in tensors) if match}
     if not heads:
         raise PoolError(f"{file} holds no Medusa heads: none of its tensors is named like 0.0.linear.weight")

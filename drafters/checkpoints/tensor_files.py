@@ -60,18 +60,36 @@ def check_parts(folder: Path) -> None:
                 raise PoolError(f"{index} names {quoted(part)}; the files of a checkpoint lie beside their index")
 
 
-def first_file(folder: Path, names: Sequence[str]) -> Path | None:
-    """The first existing file of ``names`` in a folder."""
-    return next((folder / name for name in names if (folder / name).is_file()), None)
+def read_weights(
+    folder: Path, names: Sequence[str], sizes_only: bool = False
+) -> tuple[Path, dict[str, torch.Tensor]] | None:
+    """The first file of ``names`` in a folder with its tensors, or its index with those of all the parts that it names;
+    ``None`` where there is neither.
+
+    Args:
+        sizes_only: leave numbers on the disk. Safetensors are only mapped into memory in any case.
+    """
+    for file in (folder / name for name in names):
+        index, parts = file.with_name(file.name + ".index.json"), [file.name]
+        if not file.is_file():
+            if not index.is_file():
+                continue
+            check_parts(folder)
+            file, parts = index, sorted(set(object_in(read_config(index), "weight_map", index).values()))
+        tensors: dict[str, torch.Tensor] = {}
+        for part in parts:
+            tensors |= read_tensors(
+                folder / part, "meta" if sizes_only and not part.endswith(".safetensors") else "cpu"
+            )
+        return file, tensors
+    return None
 
 
 def stored_numbers(folder: Path, names: Sequence[str], unused: Collection[str] = ()) -> int | None:
-    """How many numbers the first existing file of ``names`` holds, but for ``unused`` tensors; ``None`` without one."""
-    if (file := first_file(folder, names)) is None:
+    """How many numbers :func:`read_weights` finds, but for ``unused`` tensors; ``None`` where there is no file."""
+    if (found := read_weights(folder, names, sizes_only=True)) is None:
         return None
-    # Nothing is read: safetensors are only mapped into memory.
-    tensors = read_tensors(file, "cpu" if file.suffix == ".safetensors" else "meta")
-    return sum(tensor.numel() for name, tensor in tensors.items() if name not in unused)
+    return sum(tensor.numel() for name, tensor in found[1].items() if name not in unused)
 
 
 def read_tensors(file: Path, device: str = "cpu") -> dict[str, torch.Tensor]:

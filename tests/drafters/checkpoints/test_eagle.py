@@ -6,7 +6,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from drafters.checkpoints.eagle import head_shapes, read_head
+from drafters.checkpoints.eagle import WEIGHT_FILES, head_shapes, read_head
+from drafters.checkpoints.tensor_files import stored_numbers
 from drafters.errors import PoolError
 from drafters.models.eagle_head import EagleHead
 from tests import heads, tiny
@@ -116,3 +117,28 @@ def test_sizes_that_no_head_has(tmp_path, target, settings, message, with_tensor
             read_head(folder, target)
         else:
             head_shapes(json.loads((folder / "config.json").read_text()), target, folder / "config.json")
+
+
+@pytest.mark.parametrize("layout", ["eagle1", "eagle3", "speculators"])
+def test_weights_in_parts_are_those_of_one_file(tmp_path, target, layout):
+    """As ``save_pretrained`` cuts large ones: parts named by an index, in either format."""
+    folder = heads.write_head(tmp_path, layout, target)
+    whole, numbers = read_head(folder, target)[1], stored_numbers(folder, WEIGHT_FILES)
+    file = next(folder / name for name in WEIGHT_FILES if (folder / name).is_file())
+    tensors = load_file(file) if file.suffix == ".safetensors" else torch.load(file, weights_only=True)
+    file.unlink()
+    parts = {name: f"{file.stem}-0000{1 + place % 2}-of-00002{file.suffix}" for place, name in enumerate(tensors)}
+    for part in set(parts.values()):
+        own = {name: tensors[name] for name in tensors if parts[name] == part}
+        save_file(own, folder / part) if file.suffix == ".safetensors" else torch.save(own, folder / part)
+    index = folder / (file.name + ".index.json")
+    index.write_text(json.dumps({"metadata": {}, "weight_map": parts}))
+    assert stored_numbers(folder, WEIGHT_FILES) == numbers
+    found = read_head(folder, target)[1]
+    assert found.keys() == whole.keys() and all(torch.equal(found[name], whole[name]) for name in whole)
+    (folder / part).unlink()
+    with pytest.raises(PoolError, match=rf"cannot read .*{part}"):
+        read_head(folder, target)
+    index.write_text(json.dumps({"weight_map": {"fc.weight": "../stolen.bin"}}))
+    with pytest.raises(PoolError, match="the files of a checkpoint lie beside their index"):
+        read_head(folder, target)
