@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from torch.nn import functional
 from transformers import PreTrainedModel
 
 from drafters.checkpoints.eagle import read_head
@@ -173,3 +174,82 @@ def teach(folder: Path, target: PreTrainedModel) -> None:
     known[DRAFT_IDS] = True
     (folder / "pytorch_model.bin").unlink(missing_ok=True)
     save_file({**tensors, "t2d": known}, folder / "model.safetensors")
+
+
+def plain(config, tensors, target, path):
+    """Logits and state after the last of the pairs ``path``: (hidden state or None for the state before it, token).
+
+    ``path`` is the whole history of one node: real pairs first, then the drafted ones.
+    """
+    layer_config = config.get("transformer_layer_config", config)
+    third, eps = "norm.weight" in tensors, layer_config["rms_norm_eps"]
+    tensors = {name.replace("midlayer.", "layers.0."): tensor for name, tensor in tensors.items()}
+
+    def norm(x, name):
+        return x / (x.pow(2).mean(-1, keepdim=True) + eps).sqrt() * tensors[name]
+
+    def attended(part, read, position, keys, values):
+        parts = {}
+        for p in "qkv":
+            made = tensors[f"{part}self_attn.{p}_proj.weight"] @ read
+            parts[p] = (made + tensors.get(f"{part}self_attn.{p}_proj.bias", 0.0)).view(-1, 16)
+        if part + "self_attn.q_norm.weight" in tensors:
+            parts["q"] = norm(parts["q"], part + "self_attn.q_norm.weight")
+            parts["k"] = norm(parts["k"], part + "self_attn.k_norm.weight")
+        query, key = (turned(parts[p], position, layer_config.get("rope_scaling")) for p in "qk")
+        keys.append(key)
+        values.append(parts["v"])
+        of_heads = []
+        for head in range(4):
+            scores = torch.stack([query[head] @ k[head // 2] for k in keys]) / 16**0.5
+            of_heads.append(scores.softmax(0) @ torch.stack([v[head // 2] for v in values]))
+        return torch.cat(of_heads)
+
+    embedding = tensors.get("embed_tokens.weight", target.get_input_embeddings().weight.detach())
+    keys, values, state = {}, {}, None
+    for position, (feature, token) in enumerate(path):
+        embedded = embedding[token]
+        if not third:
+            x = tensors["fc.weight"] @ torch.cat([embedded, state if feature is None else feature]) + tensors["fc.bias"]
+            read = residual = x
+        else:
+            hidden = state
+            if feature is not None:
+                if "input_norm.weight" in tensors:
+                    feature = norm(feature, "input_norm.weight")
+                if "fc_norm.0.weight" in tensors:
+                    parts = feature.chunk(3)
+                    feature = torch.cat([norm(part, f"fc_norm.{i}.weight") for i, part in enumerate(parts)])
+                hidden = tensors["fc.weight"] @ feature
+            normed = norm(hidden, "layers.0.hidden_norm.weight")
+            residual = normed if config.get("norm_before_residual") else hidden
+            read = torch.cat([norm(embedded, "layers.0.input_layernorm.weight"), normed])
+        for layer in range(layer_config["num_hidden_layers"]):
+            part = f"layers.{layer}."
+            if layer:
+                residual, read = x, norm(x, part + "input_layernorm.weight")
+            x = attended(part, read, position, keys.setdefault(layer, []), values.setdefault(layer, []))
+            x = residual + tensors[part + "self_attn.o_proj.weight"] @ x
+            read = norm(x, part + "post_attention_layernorm.weight")
+            gate, up = (tensors[f"{part}mlp.{p}_proj.weight"] @ read for p in ("gate", "up"))
+            x = x + tensors[part + "mlp.down_proj.weight"] @ (functional.silu(gate) * up)
+        state = x
+        if config.get("norm_output"):
+            state = norm(state, "norm.weight")
+    if not third:
+        return target.lm_head.weight.detach() @ state
+    final = state if config.get("norm_output") else norm(state, "norm.weight")
+    return tensors["lm_head.weight"] @ final
+
+
+def turned(x, position, scaled):
+    """Rotary position embedding of ``x`` (heads, 16), by Llama 3.1's scaled frequencies if asked for."""
+    frequencies = 10000.0 ** (-torch.arange(0, 16, 2) / 16)
+    if scaled:
+        waves = scaled["original_max_position_embeddings"] * frequencies / (2 * torch.pi)  # in the original window
+        low, high = scaled["low_freq_factor"], scaled["high_freq_factor"]
+        kept = ((waves - low) / (high - low)).clamp(0, 1)
+        frequencies = kept * frequencies + (1 - kept) * frequencies / scaled["factor"]
+    angles = position * frequencies
+    low, high = x[:, :8], x[:, 8:]
+    return torch.cat([low * angles.cos() - high * angles.sin(), high * angles.cos() + low * angles.sin()], dim=1)

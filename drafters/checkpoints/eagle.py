@@ -1,13 +1,15 @@
-"""EAGLE heads as they are published: the folders of EAGLE-1, -2 and -3, of SpecForge and of ``speculators``.
+"""EAGLE heads as they are published: the folders of EAGLE-1, -2 and -3, of SpecForge, of ``speculators``, and EAGLE-1
+and -2 as vLLM had them converted.
 
 All say the same in different words. What is read here comes out as one :class:`HeadShape` and one set of tensors, named
-as EAGLE-1 and ``speculators`` name them (``layers.0…``); EAGLE-3 and SpecForge call the only layer ``midlayer``.
+as EAGLE-1 names them (``layers.0…``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +63,16 @@ class HeadShape:
         return int(self.config.head_dim)
 
 
-def read_head(folder: Path, target: PreTrainedModel) -> tuple[HeadShape, dict[str, torch.Tensor]]:
+def read_head(
+    folder: Path, target: PreTrainedModel, tokens: Sequence[int] | None = None
+) -> tuple[HeadShape, dict[str, torch.Tensor]]:
     """A head and its tensors, checked against each other and against the target.
 
     Tensors come named ``fc.weight``, ``layers.0.self_attn.q_proj.weight`` … ``norm.weight``, ``lm_head.weight``,
     ``embed_tokens.weight`` and ``d2t``, the latter three only where the folder has them.
+
+    Args:
+        tokens: ids of the target's tokens, the only ones that a head of all is to propose; ``d2t`` then says so.
     """
     config = read_config(config_file := folder / "config.json")
     if (found := read_weights(folder, WEIGHT_FILES)) is None:
@@ -73,48 +80,102 @@ def read_head(folder: Path, target: PreTrainedModel) -> tuple[HeadShape, dict[st
             f"{folder} holds no EAGLE head: it should have config.json and one of {', '.join(WEIGHT_FILES)}"
         )
     file, held = found
-    tensors = {name.replace("midlayer.", "layers.0.", 1): tensor for name, tensor in held.items()}
+    tensors, size = {_name(name): tensor for name, tensor in held.items()}, target.config.get_text_config().vocab_size
+    if _is_vllm(config):  # whose layers have norms that they leave out
+        tensors = {name: tensor for name, tensor in tensors.items() if name not in _LEFT_OUT}
     shape = _shape(config, tensors, target, config_file)
     expected = _expected(shape, target, tensors, config_file)
-    _check(file, shape, tensors, expected, int(target.config.get_text_config().vocab_size))
+    if (ids := tensors.pop("token_map", None)) is not None and shape.vocab_size < size:
+        tensors["d2t"] = ids.flatten() - torch.arange(ids.numel())
+        if len(tensors.get("lm_head.weight", ())) == size:
+            expected["lm_head.weight"] = (size, shape.config.hidden_size)
+    _check(file, shape, tensors, expected, size)
+    if tokens is not None:
+        shape = _confined(shape, target, tokens, config_file)
+        tensors["d2t"] = torch.tensor(tokens) - torch.arange(len(tokens))
+    if len(tensors.get("lm_head.weight", ())) > shape.vocab_size:
+        tensors["lm_head.weight"] = tensors["lm_head.weight"][_tokens_of(tensors["d2t"])]
     return shape, {name: tensors[name] for name in expected if name in tensors}
 
 
 def head_shapes(
-    config: Mapping[str, Any], target: PreTrainedModel, config_file: Path
+    config: Mapping[str, Any], target: PreTrainedModel, config_file: Path, tokens: Sequence[int] | None = None
 ) -> tuple[HeadShape, dict[str, tuple[int, ...]]]:
     """What a head with this configuration is made of, as far as that is known without its tensors.
 
     An embedding of its own is among the shapes, since no configuration says whether there is one; only a recorded
     configuration may, as ``own_embedding: false``. The target needs no weights.
+
+    Args:
+        tokens: as of :func:`read_head`.
     """
-    third = "speculators_model_type" in config or "draft_vocab_size" in config
+    third = config.get("speculators_model_type") == "eagle3" or "draft_vocab_size" in config
     third = third or "eagle3" in str(config.get("architectures")).lower()
     names = {"fc.weight", "layers.0.self_attn.q_proj.weight", "layers.0.hidden_norm.weight" if third else "fc.bias"}
     if config.get("qkv_bias") or config.get("attention_bias"):
         names.add("layers.0.self_attn.q_proj.bias")
     shape = _shape(config, names, target, config_file)
+    if tokens is not None:
+        shape = _confined(shape, target, tokens, config_file)
     shapes = _expected(shape, target, names, config_file)
     if not config.get("own_embedding", True):
         del shapes["embed_tokens.weight"]
     if shape.vocab_size == target.config.get_text_config().vocab_size:
-        shapes.pop("d2t", None)
+        del shapes["d2t"]
+        if not third:
+            del shapes["lm_head.weight"]
     return shape, shapes
+
+
+def _name(theirs: str) -> str:
+    """A tensor's name in EAGLE-1's words: EAGLE-3 and SpecForge call the only layer ``midlayer``, ``speculators`` that
+    of EAGLE-1 ``transformer``."""
+    name = re.sub(r"^(midlayer|transformer)\.", "layers.0.", re.sub(r"^(model\.)+", "", theirs))
+    return re.sub(r"^fusion_fc\.", "fc.", name)
+
+
+def _is_vllm(config: Mapping[str, Any]) -> bool:
+    """Whether a configuration is of an EAGLE-1 or -2 head as vLLM had them converted (``EAGLEConfig``)."""
+    return isinstance(config.get("model"), dict)
+
+
+_LEFT_OUT = {"layers.0.input_layernorm.weight", "norm.weight"}
+
+
+def _confined(shape: HeadShape, target: PreTrainedModel, tokens: Sequence[int], config_file: Path) -> HeadShape:
+    """A head of all the target's tokens as one of these alone."""
+    if shape.vocab_size != target.config.get_text_config().vocab_size:
+        raise PoolError(
+            f"{config_file}: the head proposes {shape.vocab_size:,} of the target's tokens already; remove token_map "
+            "from the card"
+        )
+    return replace(shape, vocab_size=len(tokens))
+
+
+def _tokens_of(d2t: torch.Tensor) -> torch.Tensor:
+    """Ids of the target's tokens that a head proposes."""
+    return d2t.long() + torch.arange(len(d2t))
 
 
 def _shape(
     config: Mapping[str, Any], tensors: Collection[str], target: PreTrainedModel, config_file: Path
 ) -> HeadShape:
     speculators = config.get("speculators_model_type")
-    if speculators not in (None, "eagle3"):
-        raise PoolError(f"{config_file} is of a speculator of type {speculators!r}; eagle drafters read 'eagle3'")
+    if speculators not in (None, "eagle", "eagle3"):
+        raise PoolError(
+            f"{config_file} is of a speculator of type {speculators!r}; eagle drafters read 'eagle' and 'eagle3'"
+        )
     # Both are published, and the wrong one costs nothing but acceptance.
-    if speculators and config.get("norm_before_residual") is None:
+    if speculators and "layers.0.hidden_norm.weight" in tensors and config.get("norm_before_residual") is None:
         raise PoolError(
             f"{config_file} does not say norm_before_residual, whether the first layer adds to normalised states; "
             "write true or false there, as the head was trained"
         )
-    layer = dict(object_in(config, "transformer_layer_config", config_file) if speculators else config)
+    nested = "transformer_layer_config" if speculators else "model" if _is_vllm(config) else None
+    layer = dict(object_in(config, nested, config_file) if nested else config)
+    for name, usual in _USUAL.items():
+        if (value := layer.get(name, config.get(name))) not in (usual, None):
+            raise PoolError(f"{config_file}: {name} is {quoted(value)}; EAGLE heads with it cannot be computed here")
     eagle = object_in(config, "eagle_config", config_file)
     if "sliding_attention" in str(layer.get("layer_types")):
         raise PoolError(f"{config_file}: layer_types has sliding layers; eagle drafters compute full attention")
@@ -152,7 +213,14 @@ def _shape(
                 f"{config_file.parent} is in no known layout: an EAGLE-1 or -2 head has tensors fc.weight, layers.0.…, "
                 f"an EAGLE-3 head midlayer.… or layers.0.hidden_norm.weight; found {', '.join(sorted(tensors)[:4])} …"
             )
-        return HeadShape(1, llama, int(target_config.vocab_size), (count,), target_size)
+        if llama.hidden_size != target_size:
+            raise PoolError(
+                f"{config_file}: hidden_size is {llama.hidden_size}, but the target's, whose states an EAGLE-1 or -2 "
+                f"head continues, is {target_size}"
+            )
+        tokens = whole_number(config, "draft_vocab_size", config_file, int(target_config.vocab_size))
+        tokens = whole_number(config, "truncated_vocab_size", config_file, tokens)
+        return HeadShape(1, llama, tokens, (count,), target_size)
     layers: tuple[int, ...] = (2, count // 2, count - 3)
     if named := _whole_numbers(config, "eagle_aux_hidden_state_layer_ids", config_file):
         layers = tuple(named)
@@ -203,6 +271,9 @@ _SIZES = {
     "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
     "vocab_size", "max_position_embeddings",
 }  # fmt: skip
+_USUAL = {"skip_prenorm": True, "skip_output_norm": True, "add_para_norm": False, "layernorms": False, "logit_scale": 1}
+"""Settings that make other networks of heads, with the values of those that are computed here: vLLM's norms, those of
+``speculators``' EAGLE-1, and a factor of all logits."""
 _LLAMA_FIELDS = {*_SIZES, "rms_norm_eps", "rope_theta", "rope_scaling", "rope_parameters"}
 FIXED_ROTATIONS = {"default", "linear", "llama3", "yarn"}
 """Types of rotary positions that do not change with the text."""
@@ -246,10 +317,8 @@ def _expected(
             layer |= {f"self_attn.{part}_norm.weight": (shape.head_size,) for part in "qk"}
         expected |= {f"layers.{index}.{name}": sizes for name, sizes in layer.items()}
     expected["embed_tokens.weight"] = (int(target.config.get_text_config().vocab_size), size)
-    if third:
-        vocabulary = shape.vocab_size
-        expected |= {"norm.weight": (size,), "lm_head.weight": (vocabulary, size), "d2t": (vocabulary,)}
-    return expected
+    expected |= {"norm.weight": (size,)} if third else {}
+    return expected | {"lm_head.weight": (shape.vocab_size, size), "d2t": (shape.vocab_size,)}
 
 
 def _check(
@@ -259,7 +328,7 @@ def _check(
     reasons: dict[str, str] = {}
     if shape.vocab_size != tokens:
         part = f"it proposes {shape.vocab_size:,} of the target's {tokens:,} tokens"
-        reasons |= {"d2t": f"{part} and must say which", "lm_head.weight": part}
+        reasons |= {"d2t": f"{part} and must say which"} | ({"lm_head.weight": part} if shape.generation == 3 else {})
     if (size := shape.config.hidden_size) != shape.target_size:
         reason = f"its hidden size of {size} differs from the target's {shape.target_size}"
         reasons |= {"embed_tokens.weight": reason, "lm_head.weight": reason}
@@ -268,7 +337,7 @@ def _check(
     check_tensors(file, used, expected, what, _OPTIONAL - set(reasons), reasons)
     if "d2t" not in used:
         return
-    ids = tensors["d2t"].long() + torch.arange(shape.vocab_size)
+    ids = _tokens_of(tensors["d2t"])
     if len(ids.unique()) < len(ids):
         raise PoolError(f"{file}: d2t leads from several tokens of the head to one of the target")
     low, high = int(ids.min()), int(ids.max())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal, Self
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from pydantic import Field
 from torch import Generator
 from torch.nn import functional
+from transformers import PreTrainedModel
 
 from drafters.base import Evidence, FeatureSource
 from drafters.checkpoints.digest import digest_of
@@ -26,7 +28,7 @@ from drafters.models.eagle_head import EagleHead, Made
 from drafters.models.int8 import COPIES, int8_bytes
 from drafters.models.onnx_head import unsupported
 from drafters.models.teacher_forcing import gamma_of
-from drafters.models.token_map import spread
+from drafters.models.token_map import read_token_map, spread
 from drafters.proposing import FeatureDrafter
 from drafters.sampling import SamplingParams, certainties, draw, probabilities
 from drafters.source import Source
@@ -254,13 +256,15 @@ class EagleDrafter(FeatureDrafter):
         return spread(logits, self.head.to_target, self.vocab_size)
 
 
-def footprint_of(source: Source, context: SizeContext) -> tuple[Footprint, HeadShape]:
-    """Memory of a head, and what it is made of."""
+def footprint_of(
+    source: Source, context: SizeContext, tokens: Sequence[int] | None = None
+) -> tuple[Footprint, HeadShape]:
+    """Memory of a head, and what it is made of; ``tokens`` as of :func:`~drafters.checkpoints.eagle.read_head`."""
     config, file = config_of(source, context.card)
-    shape, tensors = head_shapes(config, context.target, file)
+    shape, tensors = head_shapes(config, context.target, file, tokens)
     numbers = sum(math.prod(sizes) for name, sizes in tensors.items() if name not in UNUSED)
-    if source.path is not None:
-        numbers = stored_numbers(file.parent, WEIGHT_FILES, UNUSED) or numbers
+    if source.path is not None and (stored := stored_numbers(file.parent, WEIGHT_FILES, UNUSED)):
+        numbers = stored + len(tokens or ()) * shape.config.hidden_size
     on_onnx = unsupported(shape, context.dtype, context.device) is None  # which has copies
     copies = 2 if on_onnx and not source.quantization else 1
     # A head's cache is given twice the room that it needs, so that it seldom has to grow.
@@ -294,17 +298,24 @@ class EagleEntry(TreeEntry, ModelEntry):
     description = "continues the target's hidden states"
     needs_target = True
 
+    path_fields = ("path", "token_map")
+
     kind: Literal["eagle"]
+    token_map: str | None = Field(None, description="path of a list of token ids, the only ones that it drafts")
     branches: int = Field(8, ge=1, le=64, description="children of a node in a tree, and nodes grown per level")
     confidence: Confidence = 0.0
     quantization: Literal["int8"] | None = Field(None, description="int8, for a CPU in float32; by default none")
 
     @property
     def shared_weights(self) -> Hashable:
-        return self.source
+        return self.source, self.token_map
+
+    def _tokens(self, card: Path, target: PreTrainedModel) -> list[int] | None:
+        size = target.config.get_text_config().vocab_size
+        return read_token_map(card.parent / self.token_map, size) if self.token_map else None
 
     def footprint(self, context: SizeContext) -> Footprint:
-        found, shape = footprint_of(self.source, context)
+        found, shape = footprint_of(self.source, context, self._tokens(context.card, context.target))
         self._check(shape, context.dtype, context.device)
         return found
 
@@ -317,7 +328,8 @@ class EagleEntry(TreeEntry, ModelEntry):
 
     def build(self, context: BuildContext) -> EagleDrafter:
         if self.shared_weights not in context.shared:
-            shape, tensors = read_head(self.folder(context), context.model)
+            tokens = self._tokens(context.card, context.model)
+            shape, tensors = read_head(self.folder(context), context.model, tokens)
             self._check(shape, context.model.dtype, str(context.target.device))
             head, stored = EagleHead(shape, tensors, context.model, self.quantization is not None), None
             if self.quantization:

@@ -45,7 +45,8 @@ class EagleHead:
 
     Args:
         shape, tensors: as :func:`~drafters.checkpoints.eagle.read_head` gives them.
-        target: lends the embedding where the head has none, and to EAGLE-1 its output layer.
+        target: lends the embedding and the output layer, or its rows of the tokens that the head proposes, where the
+            head has none.
         int8: whether ONNX Runtime, if it runs the head, has int8 weights (:mod:`drafters.models.int8`).
 
     Source: EAGLE (Li et al. 2024a), EAGLE-2 (2024b), EAGLE-3 (2025, Fig. 5).
@@ -56,17 +57,21 @@ class EagleHead:
         borrowed = target.get_input_embeddings().weight.detach()
         self.device, dtype = borrowed.device, borrowed.dtype
         weights = {name: tensor.to(self.device, dtype) for name, tensor in tensors.items() if name != "d2t"}
-        self.parameter_count = sum(tensor.numel() for tensor in weights.values())
         self.embedding = weights.get("embed_tokens.weight", borrowed)
         self.attention = Attention(config.num_attention_heads, config.num_key_value_heads, shape.head_size)
         self.norm = RMSNorm(float(config.rms_norm_eps), self.device)
         lent = target.get_output_embeddings()
-        output = weights.get("lm_head.weight", lent.weight.detach())
-        self.vocab_size = len(output)
+        bias = None if "lm_head.weight" in weights else getattr(lent, "bias", None)
         self.to_target: torch.Tensor | None = None
         """Target's token id of each token that the head can propose; ``None`` where they are the same."""
-        if "d2t" in tensors and self.vocab_size != len(self.embedding):
-            self.to_target = tensors["d2t"].long().to(self.device) + torch.arange(self.vocab_size, device=self.device)
+        if "d2t" in tensors and shape.vocab_size != len(self.embedding):
+            self.to_target = tensors["d2t"].long().to(self.device) + torch.arange(shape.vocab_size, device=self.device)
+            if "lm_head.weight" not in weights:
+                weights["lm_head.weight"] = lent.weight.detach()[self.to_target]
+                bias = None if bias is None else bias[self.to_target]
+        self.parameter_count = sum(tensor.numel() for tensor in weights.values())
+        output = weights.get("lm_head.weight", lent.weight.detach())
+        self.vocab_size = len(output)
         self.weights = HeadWeights(
             self.embedding,
             weights["fc.weight"],
@@ -76,7 +81,7 @@ class EagleHead:
             [_layer(weights, f"layers.{index}.") for index in range(config.num_hidden_layers)],
             weights.get("norm.weight"),
             output,
-            None if "lm_head.weight" in weights else getattr(lent, "bias", None),
+            bias,
             self.to_target,
         )
         reason = unsupported(shape, dtype, str(self.device))

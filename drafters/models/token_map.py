@@ -71,13 +71,25 @@ def outputs_of(model: PreTrainedModel) -> int:
 
 
 def confine(model: PreTrainedModel, file: Path) -> None:
-    """Let a model put out those tokens alone whose ids a file holds: a list in JSON, or in a file of PyTorch.
+    """Let a model put out those tokens alone whose ids a file holds (:func:`read_token_map`).
 
     Raises:
-        PoolError: no such list, or not of this model's tokens.
+        PoolError: no such list, or a model that cannot.
     """
     if type(getattr(model, "lm_head", None)) is not torch.nn.Linear:
         raise PoolError(f"{file}: a token map needs a drafter with a plain output layer, lm_head")
+    model.lm_head = ConfinedHead(model.lm_head, read_token_map(file, model.lm_head.out_features))
+
+
+def read_token_map(file: Path, size: int) -> list[int]:
+    """The ids, ascending, that a file holds: a list in JSON, or in a file of PyTorch.
+
+    Args:
+        size: how many tokens the drafter has.
+
+    Raises:
+        PoolError: no such list, or not of the drafter's tokens.
+    """
     try:
         if file.suffix == ".json":
             found = json.loads(file.read_text("utf-8"))
@@ -88,8 +100,7 @@ def confine(model: PreTrainedModel, file: Path) -> None:
     tokens = found.tolist() if isinstance(found, torch.Tensor) else found
     if not isinstance(tokens, list) or not tokens or any(type(token) is not int for token in tokens):
         raise PoolError(f"{file}: a token map is a list of token ids")
-    size = model.lm_head.out_features
     if wrong := next((token for token in tokens if not 0 <= token < size), None):
         raise PoolError(f"{file}: token {wrong} is not among the drafter's {size:,} tokens")
     # FR-Spec's own script lists the first token of every text twice. Of equal logits the lowest id is the likeliest.
-    model.lm_head = ConfinedHead(model.lm_head, sorted(set(tokens)))
+    return sorted(set(tokens))

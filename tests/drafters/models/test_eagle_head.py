@@ -6,7 +6,6 @@ import math
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch.nn import functional
 
 from drafters.checkpoints.eagle import read_head
 from drafters.errors import PoolError
@@ -37,85 +36,6 @@ def layout(request):
     return request.param
 
 
-def plain(config, tensors, target, path):
-    """Logits and state after the last of the pairs ``path``: (hidden state or None for the state before it, token).
-
-    ``path`` is the whole history of one node: real pairs first, then the drafted ones.
-    """
-    layer_config = config.get("transformer_layer_config", config)
-    third, eps = "norm.weight" in tensors, layer_config["rms_norm_eps"]
-    tensors = {name.replace("midlayer.", "layers.0."): tensor for name, tensor in tensors.items()}
-
-    def norm(x, name):
-        return x / (x.pow(2).mean(-1, keepdim=True) + eps).sqrt() * tensors[name]
-
-    def attended(part, read, position, keys, values):
-        parts = {}
-        for p in "qkv":
-            made = tensors[f"{part}self_attn.{p}_proj.weight"] @ read
-            parts[p] = (made + tensors.get(f"{part}self_attn.{p}_proj.bias", 0.0)).view(-1, 16)
-        if part + "self_attn.q_norm.weight" in tensors:
-            parts["q"] = norm(parts["q"], part + "self_attn.q_norm.weight")
-            parts["k"] = norm(parts["k"], part + "self_attn.k_norm.weight")
-        query, key = (turned(parts[p], position, layer_config.get("rope_scaling")) for p in "qk")
-        keys.append(key)
-        values.append(parts["v"])
-        of_heads = []
-        for head in range(4):
-            scores = torch.stack([query[head] @ k[head // 2] for k in keys]) / 16**0.5
-            of_heads.append(scores.softmax(0) @ torch.stack([v[head // 2] for v in values]))
-        return torch.cat(of_heads)
-
-    embedding = tensors.get("embed_tokens.weight", target.get_input_embeddings().weight.detach())
-    keys, values, state = {}, {}, None
-    for position, (feature, token) in enumerate(path):
-        embedded = embedding[token]
-        if not third:
-            x = tensors["fc.weight"] @ torch.cat([embedded, state if feature is None else feature]) + tensors["fc.bias"]
-            read = residual = x
-        else:
-            hidden = state
-            if feature is not None:
-                if "input_norm.weight" in tensors:
-                    feature = norm(feature, "input_norm.weight")
-                if "fc_norm.0.weight" in tensors:
-                    parts = feature.chunk(3)
-                    feature = torch.cat([norm(part, f"fc_norm.{i}.weight") for i, part in enumerate(parts)])
-                hidden = tensors["fc.weight"] @ feature
-            normed = norm(hidden, "layers.0.hidden_norm.weight")
-            residual = normed if config.get("norm_before_residual") else hidden
-            read = torch.cat([norm(embedded, "layers.0.input_layernorm.weight"), normed])
-        for layer in range(layer_config["num_hidden_layers"]):
-            part = f"layers.{layer}."
-            if layer:
-                residual, read = x, norm(x, part + "input_layernorm.weight")
-            x = attended(part, read, position, keys.setdefault(layer, []), values.setdefault(layer, []))
-            x = residual + tensors[part + "self_attn.o_proj.weight"] @ x
-            read = norm(x, part + "post_attention_layernorm.weight")
-            gate, up = (tensors[f"{part}mlp.{p}_proj.weight"] @ read for p in ("gate", "up"))
-            x = x + tensors[part + "mlp.down_proj.weight"] @ (functional.silu(gate) * up)
-        state = x
-        if config.get("norm_output"):
-            state = norm(state, "norm.weight")
-    if not third:
-        return target.lm_head.weight.detach() @ state
-    final = state if config.get("norm_output") else norm(state, "norm.weight")
-    return tensors["lm_head.weight"] @ final
-
-
-def turned(x, position, scaled):
-    """Rotary position embedding of ``x`` (heads, 16), by Llama 3.1's scaled frequencies if asked for."""
-    frequencies = 10000.0 ** (-torch.arange(0, 16, 2) / 16)
-    if scaled:
-        waves = scaled["original_max_position_embeddings"] * frequencies / (2 * torch.pi)  # in the original window
-        low, high = scaled["low_freq_factor"], scaled["high_freq_factor"]
-        kept = ((waves - low) / (high - low)).clamp(0, 1)
-        frequencies = kept * frequencies + (1 - kept) * frequencies / scaled["factor"]
-    angles = position * frequencies
-    low, high = x[:, :8], x[:, 8:]
-    return torch.cat([low * angles.cos() - high * angles.sin(), high * angles.cos() + low * angles.sin()], dim=1)
-
-
 def loaded(tmp_path, layout, target):
     folder = heads.write_head(tmp_path / layout, layout, target, seed=4)
     shape, tensors = read_head(folder, target)
@@ -138,7 +58,7 @@ def test_step_by_step_and_over_a_tree(tmp_path, layout, target):
     first = head.step(ids[:4], head.fuse(features[:4]), 0)
     second = head.step(ids[4:], head.fuse(features[4:7]), 4)
     for index, logits in enumerate([*first.logits, *second.logits]):
-        close(logits, plain(config, raw, target, pairs[: index + 1]))
+        close(logits, heads.plain(config, raw, target, pairs[: index + 1]))
     # Two children of the context, then a child of the second and two of the first.
     mask = torch.ones(2, 9, dtype=torch.bool)
     mask[0, 8] = mask[1, 7] = False
@@ -146,7 +66,7 @@ def test_step_by_step_and_over_a_tree(tmp_path, layout, target):
         torch.tensor([2, 6]), second.hidden[-1:].expand(2, -1), 7, positions=torch.tensor([7, 7]), mask=mask
     )
     for token, logits in zip((2, 6), level.logits, strict=True):
-        close(logits, plain(config, raw, target, [*pairs, (None, token)]))
+        close(logits, heads.plain(config, raw, target, [*pairs, (None, token)]))
     mask = torch.zeros(3, 12, dtype=torch.bool)
     mask[:, :7] = True
     for row, seen in enumerate([[8, 9], [7, 10], [7, 11]]):
@@ -154,7 +74,7 @@ def test_step_by_step_and_over_a_tree(tmp_path, layout, target):
     last = head.step(torch.tensor([5, 3, 9]), level.hidden[[1, 0, 0]], 9, positions=torch.tensor([8, 8, 8]), mask=mask)
     for path, logits in zip([(6, 5), (2, 3), (2, 9)], last.logits, strict=True):
         drafted = [(None, token) for token in path]
-        close(logits, plain(config, raw, target, [*pairs, *drafted]))
+        close(logits, heads.plain(config, raw, target, [*pairs, *drafted]))
 
 
 def test_forgotten_pairs_leave_no_trace(tmp_path, layout, target):
@@ -163,7 +83,7 @@ def test_forgotten_pairs_leave_no_trace(tmp_path, layout, target):
     head.step(torch.tensor([1, 1, 1, 1, 1, 1, 1]), head.fuse(features[:7]), 0)
     made = head.step(torch.tensor(TOKENS[1:]), head.fuse(features[:7]), 0, last=1)
     assert len(made.hidden) == len(made.logits) == 1
-    close(made.logits[0], plain(config, raw, target, list(zip(features[:-1], TOKENS[1:], strict=True))))
+    close(made.logits[0], heads.plain(config, raw, target, list(zip(features[:-1], TOKENS[1:], strict=True))))
 
 
 @pytest.mark.parametrize("log_confidence", [-math.inf, -3.0])
@@ -177,7 +97,7 @@ def test_a_draft_is_that_of_single_steps(tmp_path, layout, target, runtime, log_
     path, sure = list(zip(features[:-1], TOKENS[1:], strict=True)), 0.0
     for token, found in zip(tokens, logits, strict=True):
         assert sure >= log_confidence
-        expected = plain(config, raw, target, path)
+        expected = heads.plain(config, raw, target, path)
         torch.testing.assert_close(found[0], expected, rtol=1e-3, atol=1e-3)  # errors add up over states without a norm
         best = int(expected.argmax())
         assert token == (best if head.to_target is None else head.to_target[best])
@@ -194,7 +114,7 @@ def test_twins_share_weights_and_have_caches_of_their_own(tmp_path, layout, targ
     ids, pairs = torch.tensor(TOKENS[1:]), list(zip(features[:-1], TOKENS[1:], strict=True))
     head.step(ids[:4], head.fuse(features[:4]), 0)
     twin.step(ids.flip(0), head.fuse(features[:7]).flip(0), 0)
-    close(head.step(ids[4:], head.fuse(features[4:7]), 4, last=1).logits[0], plain(config, raw, target, pairs))
+    close(head.step(ids[4:], head.fuse(features[4:7]), 4, last=1).logits[0], heads.plain(config, raw, target, pairs))
     assert twin.weights is head.weights
 
 
@@ -271,7 +191,7 @@ def without(name):
         (
             "eagle1",
             lambda t: t.update(d2t=torch.zeros(9)),
-            r"tensor d2t of shape \[9\], which EAGLE-1 and -2 heads do not",
+            r"tensor d2t has the shape \[9\], but \[12\] is expected of EAGLE-1 and -2 heads",
         ),
         ("eagle1", cut("fc.bias", slice(3)), r"tensor fc\.bias has the shape \[3\], but \[24\]"),
     ],
@@ -306,7 +226,9 @@ HALF_TURNED = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor
         ("eagle3", "draft_vocab_size", "many", "draft_vocab_size must be a whole number from 1 to"),
         ("eagle3", "eagle_aux_hidden_state_layer_ids", ["low"], r"ids must be a list of whole numbers, got \['low'\]"),
         ("eagle3", "hidden_act", "gelu", r"config\.json: hidden_act is 'gelu'"),
-        ("speculators", "speculators_model_type", "eagle", "speculator of type 'eagle'"),
+        ("speculators", "speculators_model_type", "mlp", "speculator of type 'mlp'; eagle drafters read 'eagle' and"),
+        ("eagle1", "hidden_size", 32, "hidden_size is 32, but the target's, whose states an EAGLE-1"),
+        ("eagle1", "add_para_norm", True, "add_para_norm is True; EAGLE heads with it cannot be computed here"),
         ("speculators", "norm_before_residual", None, "does not say norm_before_residual"),
         ("eagle3", "eagle_aux_hidden_state_layer_ids", [0, 1, 2], "states 0, 1, 2, but this target has 2 layers"),
     ],
