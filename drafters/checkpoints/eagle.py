@@ -20,6 +20,7 @@ from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRot
 from drafters.checkpoints.loading import explained
 from drafters.checkpoints.tensor_files import (
     MOST_LAYERS,
+    check_ids,
     check_tensors,
     object_in,
     read_config,
@@ -87,7 +88,7 @@ def read_head(
     expected = _expected(shape, target, tensors, config_file)
     if (ids := tensors.pop("token_map", None)) is not None and shape.vocab_size < size:
         tensors["d2t"] = ids.flatten() - torch.arange(ids.numel())
-        if len(tensors.get("lm_head.weight", ())) == size:
+        if "lm_head.weight" in tensors and tensors["lm_head.weight"].shape[:1] == (size,):
             expected["lm_head.weight"] = (size, shape.config.hidden_size)
     _check(file, shape, tensors, expected, size)
     if tokens is not None:
@@ -338,11 +339,7 @@ def _check(
     if "d2t" not in used:
         return
     ids = _tokens_of(tensors["d2t"])
-    if len(ids.unique()) < len(ids):
-        raise PoolError(f"{file}: d2t leads from several tokens of the head to one of the target")
-    low, high = int(ids.min()), int(ids.max())
-    if not 0 <= low <= high < tokens:
-        raise PoolError(f"{file}: d2t leads to token ids {low} to {high}, but the target has {tokens:,} tokens")
+    check_ids(file, "d2t", ids, tokens)
     known = tensors.get("t2d")
     if known is not None and shape.vocab_size != tokens:
         same = known.shape == (tokens,) and int(known.sum()) == shape.vocab_size and bool(known[ids].all())

@@ -161,3 +161,12 @@ def check_tensors(
             f"{file} holds the tensor {unknown[0]} of shape {list(tensors[unknown[0]].shape)}, which {what} do not "
             f"have ({len(unknown)} unknown tensors in all)"
         )
+
+
+def check_ids(file: Path, name: str, ids: torch.Tensor, tokens: int) -> None:
+    """Raise :class:`PoolError` unless ``ids``, which the tensor ``name`` says, are different ones of the target's."""
+    if len(ids.unique()) < len(ids):
+        raise PoolError(f"{file}: {name} leads from several tokens of the head to one of the target")
+    low, high = int(ids.min()), int(ids.max())
+    if not 0 <= low <= high < tokens:
+        raise PoolError(f"{file}: {name} leads to token ids {low} to {high}, but the target has {tokens:,} tokens")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -14,9 +14,9 @@ from transformers import PreTrainedModel
 
 from drafters.base import FeatureSource
 from drafters.checkpoints.digest import digest_of, file_digest
-from drafters.checkpoints.medusa import MEDUSA_FILES, read_medusa
+from drafters.checkpoints.medusa import MEDUSA_FILES, MOST_HEADS, medusa_sizes, read_medusa
 from drafters.checkpoints.model_sizes import config_of, last_hidden_state
-from drafters.checkpoints.tensor_files import MOST_LAYERS, stored_numbers, whole_number
+from drafters.checkpoints.tensor_files import stored_numbers
 from drafters.draft import Draft
 from drafters.kinds.base import BuildContext, Confidence, Footprint, ModelEntry, SizeContext, TreeEntry, register
 from drafters.models.medusa_heads import Heads, MedusaHeads
@@ -74,7 +74,7 @@ class MedusaDrafter(FeatureDrafter, PointMassDrafter):
         self.name, self.heads, self.source, self.vocab_size = name, heads, source, vocab_size
         self.nodes, self.confidence = nodes, confidence
         self.rescorer, self.weight = rescorer, weight
-        self.width = 1 if nodes is None and rescorer is None else min(branches, vocab_size)
+        self.width = 1 if nodes is None and rescorer is None else min(branches, vocab_size, heads.outputs)
         self.kind = heads.kind
         self.parameter_count = heads.parameter_count
         self.layers = (heads.layer,)
@@ -103,7 +103,7 @@ class MedusaDrafter(FeatureDrafter, PointMassDrafter):
             logits = self.heads.logits(part, length)[..., : self.vocab_size].float()
             top = logits.topk(self.width, dim=-1)
             logs = (top.values - logits.logsumexp(dim=-1, keepdim=True)).cpu().double().numpy()
-            tokens = top.indices.tolist()
+            tokens = (top.indices if self.heads.to_target is None else self.heads.to_target[top.indices]).tolist()
             found += [[(ids[t], log[t]) for ids, log in zip(tokens, logs, strict=True)] for t in range(len(part))]
         return found
 
@@ -158,9 +158,10 @@ class HeadsEntry(TreeEntry, ModelEntry):
             file = (context.card.parent / self.rescorer).resolve()
             rescorer = NGram.open(file, context.target.vocab_size)
             digests.append(file_digest(file))
+        heads = network(tensors, context.model)
         drafter = MedusaDrafter(
             self.name,
-            network(tensors, context.model),
+            heads,
             context.target,
             context.target.vocab_size,
             self.nodes,
@@ -168,7 +169,7 @@ class HeadsEntry(TreeEntry, ModelEntry):
             self.confidence,
             rescorer,
         )
-        drafter.digest, drafter.outputs = digest_of(*digests), context.target.vocab_size
+        drafter.digest, drafter.outputs = digest_of(*digests), heads.outputs
         return drafter
 
 
@@ -178,18 +179,15 @@ class MedusaEntry(HeadsEntry):
 
     title = "Medusa heads"
     description = "one head for each of the next tokens"
-    most_heads: ClassVar[int] = 5
-    """As many as the published folders hold at most; their configurations often name fewer than there are."""
 
     kind: Literal["medusa"]
 
     def footprint(self, context: SizeContext) -> Footprint:
         config, file = config_of(self.source, context.card)
-        heads = max(whole_number(config, "medusa_num_heads", file, self.most_heads, MOST_LAYERS), self.most_heads)
-        layers = whole_number(config, "medusa_num_layers", file, 1, MOST_LAYERS)
+        heads, layers = medusa_sizes(config, file)
         own = context.target.config.get_text_config()
         block = own.hidden_size * (own.hidden_size + 1)
-        numbers = heads * (layers * block + own.vocab_size * own.hidden_size)
+        numbers = max(heads, MOST_HEADS) * (layers * block + own.vocab_size * own.hidden_size)
         if self.path is not None:
             numbers = stored_numbers(file.parent, MEDUSA_FILES) or numbers
         return context.head(numbers, [last_hidden_state(context.target)])

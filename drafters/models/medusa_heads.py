@@ -18,7 +18,7 @@ from drafters.checkpoints.model_sizes import last_hidden_state
 
 
 class _Linear:
-    """One linear layer of each head, computed for the first few at once.
+    """One linear layer of each head, computed for the first few at once; or of a single one, all heads'.
 
     Args:
         tensors: of head ``h``, ``{h}.{part}.weight`` (out, in) and, of a layer with biases, ``{h}.{part}.bias`` (out).
@@ -32,7 +32,7 @@ class _Linear:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """``x`` (n, T, in) of the first n heads to (n, T, out)."""
         weights = self.weights[: len(x)]
-        y = functional.linear(x, weights[0]) if len(x) == 1 else torch.bmm(x, weights.transpose(1, 2))
+        y = functional.linear(x, weights[0]) if len(weights) == 1 else torch.bmm(x, weights.transpose(1, 2))
         return y if self.bias is None else y + self.bias[: len(x)]
 
 
@@ -42,6 +42,11 @@ class Heads(ABC):
     Args:
         tensors: as ``drafters.checkpoints.medusa`` reads them.
         target: the one that they were trained for.
+
+    Attributes:
+        count: how many heads there are.
+        outputs: how many tokens they can propose.
+        to_target: target's token id of each of these; ``None`` where they are the same.
     """
 
     kind: ClassVar[str]
@@ -49,13 +54,17 @@ class Heads(ABC):
     def __init__(self, tensors: Mapping[str, torch.Tensor], target: PreTrainedModel):
         like = target.get_output_embeddings().weight
         self.layer = last_hidden_state(target)
-        self.count = 1 + max(int(name.split(".")[0]) for name in tensors)
-        self.parameter_count = sum(tensor.numel() for tensor in tensors.values())
-        self.set_up({name: tensor.to(like.device, like.dtype) for name, tensor in tensors.items()}, target)
+        ids = tensors.get("token_map")
+        weights = {name: tensor for name, tensor in tensors.items() if name != "token_map"}
+        self.to_target = None if ids is None else ids.long().to(like.device)
+        self.outputs = int(target.config.get_text_config().vocab_size) if ids is None else len(ids)
+        self.count = 1 + max(int(name.split(".")[0]) for name in weights)
+        self.parameter_count = sum(tensor.numel() for tensor in weights.values())
+        self.set_up({name: tensor.to(like.device, like.dtype) for name, tensor in weights.items()}, target)
 
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor, count: int) -> torch.Tensor:
-        """Logits ``(min(count, heads), T, V)`` of the first ``count`` heads for hidden states ``(T, hidden)``."""
+        """Logits ``(min(count, heads), T, outputs)`` of the first ``count`` heads for hidden states ``(T, hidden)``."""
         return self.forward(hidden.expand(min(count, self.count), -1, -1))
 
     @abstractmethod
@@ -68,7 +77,7 @@ class Heads(ABC):
 
 
 class MedusaHeads(Heads):
-    """Medusa heads: residual blocks ``x + SiLU(W x + b)``, then an output layer of the head's own.
+    """Medusa heads: residual blocks ``x + SiLU(W x + b)``, then an output layer, of each head or of all.
 
     Source: Medusa (Cai et al. 2024, Sec. 2.1.1).
     """
@@ -77,8 +86,9 @@ class MedusaHeads(Heads):
 
     def set_up(self, tensors: dict[str, torch.Tensor], target: PreTrainedModel) -> None:
         depth = max(int(name.split(".")[1]) for name in tensors)
+        outputs = self.count if f"{self.count - 1}.{depth}.weight" in tensors else 1
         self.blocks = [_Linear(tensors, self.count, f"{place}.linear") for place in range(depth)]
-        self.output = _Linear(tensors, self.count, str(depth))
+        self.output = _Linear(tensors, outputs, str(depth))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for block in self.blocks:
