@@ -19,6 +19,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.modeling_layers import MtpModel
 from transformers.utils import is_bitsandbytes_available, logging
 
 from drafters.checkpoints.hub import MODEL_FILES, TOKENIZER_FILES, folder_of
@@ -61,6 +62,14 @@ def load_model(
     with explained(f"cannot run {what} from {location}", kernels or ""):
         if language_model:
             _probe(model)
+    return model
+
+
+def load_mtp(target: PreTrainedModel) -> MtpModel:
+    """The target's layers for multi-token prediction, as its own checkpoint holds them."""
+    with _no_bars():
+        model = MtpModel.from_pretrained(target, device_map={"": target.device})
+    check_finite(model.layers.named_parameters())
     return model
 
 

@@ -16,10 +16,13 @@ from transformers.modeling_layers import MtpModel
 
 from drafters.base import FeatureSource, common_prefix
 from drafters.checkpoints.digest import digest_of
-from drafters.checkpoints.loading import explained
+from drafters.checkpoints.loading import explained, load_mtp
 from drafters.checkpoints.model_sizes import cache_numbers, last_hidden_state
+from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, DrafterEntry, Footprint, SizeContext, register
 from drafters.proposing import BlockDrafter
+
+MISSING = "the target brings no multi-token-prediction layers that can be loaded"
 
 
 class MTPDrafter(BlockDrafter):
@@ -31,8 +34,7 @@ class MTPDrafter(BlockDrafter):
     after it, and sees all that it has seen before.
 
     Args:
-        model: the layers, as many as the target's configuration names in ``num_mtp_layers``;
-            ``MtpModel.from_pretrained(target, device_map={"": device})`` reads them from the target's checkpoint.
+        model: the layers, such as :func:`~drafters.checkpoints.loading.load_mtp` reads them.
 
     Source: DeepSeek-V3 (2024), Sec. 2.2, as in transformers' ``MTPCandidateGenerator``. Entries of deeper layers that
     were made with refused tokens are dropped from the cache like there, but never by a fixed number: all that saw
@@ -91,17 +93,26 @@ class MTPEntry(DrafterEntry):
     kind: Literal["mtp"]
 
     def footprint(self, context: SizeContext) -> Footprint:
-        own = context.target.config.get_text_config()
-        count = int(getattr(own, "num_mtp_layers", None) or 0)
-        with torch.device("meta"):
-            layers = MtpModel(context.target, count).layers if count else torch.nn.ModuleList()
-        numbers = sum(parameter.numel() for parameter in layers.parameters())
+        own, count = context.target.config.get_text_config(), self._count(context.target)
+        with torch.device("meta"), explained(f"drafter {self.name!r}: {MISSING}"):
+            model = MtpModel(context.target, count)
+        numbers = sum(parameter.numel() for parameter in model.layers.parameters())
         per_layer = cache_numbers(own) // int(own.num_hidden_layers)
         return context.head(numbers, [last_hidden_state(context.target)], count * per_layer)
 
     def build(self, context: BuildContext) -> MTPDrafter:
-        with explained(f"drafter {self.name!r}: the target brings no multi-token-prediction layers that can be loaded"):
-            model = MtpModel.from_pretrained(context.model, device_map={"": context.model.device})
+        self._count(context.model)
+        with explained(f"drafter {self.name!r}: {MISSING}"):
+            model = load_mtp(context.model)
         drafter = MTPDrafter(self.name, model, context.model, context.target)
-        drafter.digest = digest_of(model.layers.state_dict())
+        drafter.digest, drafter.outputs = digest_of(model.layers.state_dict()), context.target.vocab_size
         return drafter
+
+    def _count(self, target: PreTrainedModel) -> int:
+        """How many layers the target's configuration names."""
+        if count := getattr(target.config.get_text_config(), "num_mtp_layers", None):
+            return int(count)
+        raise PoolError(
+            f"drafter {self.name!r}: {MISSING}: its configuration names none (num_nextn_predict_layers), or "
+            "transformers knows none of its kind; remove the drafter from the card"
+        )
