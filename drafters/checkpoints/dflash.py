@@ -32,6 +32,14 @@ _SIZES = dict.fromkeys(
      "max_position_embeddings", "mask_token_id"), 10**8,
 ) | {"num_hidden_layers": MOST_LAYERS, "block_size": 1000}  # fmt: skip
 """What a configuration must name, and how large it may be."""
+_HARMLESS = {
+    "attention_sink_bias": False,
+    "input_embedding_scale": 1.0,
+    "is_neox_style": True,
+    "sample_from_anchor": False,
+    "use_aux_hidden_state": True,
+}
+"""Settings that make other networks of the same tensors, with the values of those that are computed here."""
 
 
 def is_published_dflash(config: Mapping[str, Any]) -> bool:
@@ -114,7 +122,7 @@ def _attention(config: Mapping[str, Any], own: Mapping[str, Any], file: Path) ->
             f"{file}: use_swa with swa_window_size {own.get('swa_window_size')!r} is read differently by different "
             "programs; it is understood only where layer_types names the sliding layers and sliding_window is the same"
         )
-    for name, harmless in (("attention_sink_bias", False), ("input_embedding_scale", 1.0)):
+    for name, harmless in _HARMLESS.items():
         if own.get(name, harmless) != harmless:
             raise PoolError(f"{file}: {name} is {own[name]!r}; DFlash networks with it cannot be computed here")
     causal = next((own[name] for name in ("is_causal", "causal") if own.get(name) is not None), None)

@@ -165,6 +165,8 @@ def test_what_is_no_published_folder():
         ),
         ({"is_causal": "no"}, "must be true or false, got 'no'"),
         ({"dflash_config": {**OWN, "attention_sink_bias": True}}, "attention_sink_bias is True"),
+        ({"dflash_config": {**OWN, "sample_from_anchor": True}}, "sample_from_anchor is True; DFlash networks with it"),
+        ({"is_neox_style": False}, "is_neox_style is False; DFlash networks with it cannot be computed here"),
         (
             {"dflash_config": None, "num_target_layers": None},
             "target_layer_ids must list the target's layers that the network reads, got None",
