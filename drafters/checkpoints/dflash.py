@@ -2,21 +2,24 @@
 
 The public folders (``z-lab/…-DFlash…``) bring code of their own, which is not run. Their network is the library's
 ``MuseGlimmerAssistantModel`` under other names: Qwen3 layers whose keys and values also come from the target's hidden
-states, fused by one matrix and a norm.
+states, fused by one matrix and a norm. Those of ``speculators`` hold the same, and may have an output layer for some of
+the target's tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import MuseGlimmerAssistantConfig, MuseGlimmerAssistantModel
+from transformers import MuseGlimmerAssistantConfig, MuseGlimmerAssistantModel, PreTrainedModel
 
 from drafters.checkpoints.loading import explained
 from drafters.checkpoints.tensor_files import (
     MOST_LAYERS,
+    check_ids,
     check_tensors,
     object_in,
     read_config,
@@ -36,7 +39,9 @@ _HARMLESS = {
     "attention_sink_bias": False,
     "input_embedding_scale": 1.0,
     "is_neox_style": True,
+    "projector_type": "dflash",
     "sample_from_anchor": False,
+    "shift_label": False,
     "use_aux_hidden_state": True,
 }
 """Settings that make other networks of the same tensors, with the values of those that are computed here."""
@@ -52,10 +57,9 @@ def is_published_dflash(config: Mapping[str, Any]) -> bool:
 def dflash_config(config: Mapping[str, Any], file: Path) -> MuseGlimmerAssistantConfig:
     """The library's configuration that says what a published one, from ``file``, does."""
     if kind := config.get("speculators_model_type"):
-        raise PoolError(
-            f"{file} is of a speculator of type {quoted(kind)}, with a vocabulary and an output layer of its own; "
-            "dflash drafters read the folders of z-lab and SpecForge"
-        )
+        if kind != "dflash":
+            raise PoolError(f"{file} is of a speculator of type {quoted(kind)}; dflash drafters read 'dflash'")
+        config = _flat(config, file)
     if "DFlashDraftModel" not in (names := str(config.get("architectures"))):  # such as Domino, DSpark
         raise PoolError(f"{file}: architectures is {names}; dflash drafters read DFlashDraftModel")
     rotation = object_in(config, "rope_scaling", file) | object_in(config, "rope_parameters", file)
@@ -86,6 +90,13 @@ def dflash_config(config: Mapping[str, Any], file: Path) -> MuseGlimmerAssistant
             eos_token_id=None,
             pad_token_id=None,
         )
+
+
+def _flat(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """A configuration of ``speculators`` in the words of the others; what it says outside of its layers goes first."""
+    layers = object_in(config, "transformer_layer_config", file)
+    flat = layers | {name: value for name, value in config.items() if value is not None}
+    return {**flat, "architectures": ["DFlashDraftModel"], "target_layer_ids": flat.get("aux_hidden_state_layer_ids")}
 
 
 def _spread_layers(config: Mapping[str, Any], file: Path) -> list[int] | None:
@@ -123,7 +134,7 @@ def _attention(config: Mapping[str, Any], own: Mapping[str, Any], file: Path) ->
             "programs; it is understood only where layer_types names the sliding layers and sliding_window is the same"
         )
     for name, harmless in _HARMLESS.items():
-        if own.get(name, harmless) != harmless:
+        if own.get(name) not in (harmless, None):
             raise PoolError(f"{file}: {name} is {own[name]!r}; DFlash networks with it cannot be computed here")
     causal = next((own[name] for name in ("is_causal", "causal") if own.get(name) is not None), None)
     if causal not in (None, True, False):
@@ -131,23 +142,63 @@ def _attention(config: Mapping[str, Any], own: Mapping[str, Any], file: Path) ->
     return {
         "layer_types": kinds,
         "sliding_window": whole_number(config, "sliding_window", file) if slides else 2048,
-        "causal": {"full_attention": bool(causal), "sliding_attention": causal is not False},
+        "causal": {
+            "full_attention": bool(causal),
+            "sliding_attention": not own.get("sliding_window_non_causal") if causal is None else causal,
+        },
     }
 
 
-def read_dflash(folder: Path, dtype: torch.dtype) -> MuseGlimmerAssistantModel:
-    """The network of a published folder: ``config.json`` and safetensors named ``layers.0…``, ``norm.weight``,
-    ``fc.weight`` and ``hidden_norm.weight``."""
+@dataclass(frozen=True)
+class Output:
+    """An output layer of some of the target's tokens.
+
+    Attributes:
+        weight: ``(tokens, hidden)``.
+        ids: the target's token ids ``(tokens,)``.
+    """
+
+    weight: torch.Tensor
+    ids: torch.Tensor
+
+
+def own_outputs(config: Mapping[str, Any], file: Path, tokens: int) -> int:
+    """Of how many of the target's ``tokens`` a network has an output layer; 0 where it takes the target's."""
+    if "speculators_model_type" not in config:
+        return 0
+    own = whole_number(config, "draft_vocab_size", file, tokens)
+    return own if own != tokens else 0
+
+
+_LENT = {"embed_tokens.weight", "lm_head.weight", "d2t", "t2d", "verifier_norm.weight", "verifier_lm_head.weight"}
+"""Tensors of ``speculators``' folders that are the target's or not needed."""
+
+
+def read_dflash(folder: Path, target: PreTrainedModel) -> tuple[MuseGlimmerAssistantModel, Output | None]:
+    """The network of a published folder, on the target's device in its dtype, and its output layer if it has one:
+    ``config.json`` and safetensors named ``layers.0…``, ``norm.weight``, ``fc.weight`` and ``hidden_norm.weight``;
+    ``lm_head.weight`` and ``d2t``."""
     file = folder / "config.json"
-    config = dflash_config(read_config(file), file)
+    published, size = read_config(file), int(target.config.get_text_config().vocab_size)
+    config = dflash_config(published, file)
     with torch.device("meta"), explained(f"{file} is no configuration of a DFlash network"):
         model = MuseGlimmerAssistantModel(config)
     if (found := read_weights(folder, ["model.safetensors"])) is None:
         raise PoolError(f"{folder} holds no DFlash network: it should have model.safetensors")
-    tensors = {name: tensor.to(dtype) for name, tensor in found[1].items()}
+    tensors = found[1]
     names = {name: _PUBLISHED.get(name, name) for name, _ in model.named_parameters()}
     expected = {names[name]: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    if outputs := own_outputs(published, file, size):
+        expected |= {"lm_head.weight": (outputs, config.hidden_size), "d2t": (outputs,)}
+    if "speculators_model_type" in published:
+        tensors = {name: tensor for name, tensor in tensors.items() if name in expected or name not in _LENT}
     check_tensors(found[0], tensors, expected, "DFlash networks")
-    model.load_state_dict({name: tensors[published] for name, published in names.items()}, assign=True)
+    state = {name: tensors[theirs].to(target.dtype) for name, theirs in names.items()}
+    model.load_state_dict(state, assign=True)
     model.rotary_emb = type(model.rotary_emb)(model.config)  # its frequencies are in no file
-    return model.eval()
+    model.eval().to(target.device)
+    if not outputs:
+        return model, None
+    ids = tensors["d2t"].long() + torch.arange(outputs)
+    check_ids(found[0], "d2t", ids, size)
+    return model, Output(tensors["lm_head.weight"].to(target.device, target.dtype), ids.to(target.device))

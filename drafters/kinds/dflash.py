@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import DFlashCache
 
 from drafters.base import FeatureSource, common_prefix
-from drafters.checkpoints.dflash import dflash_config, is_published_dflash, read_dflash
+from drafters.checkpoints.dflash import Output, dflash_config, is_published_dflash, own_outputs, read_dflash
 from drafters.checkpoints.digest import digest_of
 from drafters.checkpoints.hub import MODEL_FILES
 from drafters.checkpoints.loading import load_model
@@ -33,6 +33,7 @@ class DFlashDrafter(BlockDrafter):
     embedding reads the tokens off.
 
     Args:
+        output: its output layer, if it has one of its own.
         model: a DFlash network of the library: ``MuseGlimmerAssistantModel`` is the one it has (5.23); any other with
             ``block_size``, ``mask_token_id`` and ``target_layer_ids`` in its configuration and the same ``forward``
             will do.
@@ -46,7 +47,14 @@ class DFlashDrafter(BlockDrafter):
 
     kind = "dflash"
 
-    def __init__(self, name: str, model: PreTrainedModel, target: PreTrainedModel, source: FeatureSource):
+    def __init__(
+        self,
+        name: str,
+        model: PreTrainedModel,
+        target: PreTrainedModel,
+        source: FeatureSource,
+        output: Output | None = None,
+    ):
         config, text = model.config, target.config.get_text_config()
         if missing := [f for f in ("block_size", "mask_token_id", "target_layer_ids") if not hasattr(config, f)]:
             raise ValueError(f"{type(model).__name__} is no DFlash drafter: its configuration lacks {missing[0]}")
@@ -58,7 +66,8 @@ class DFlashDrafter(BlockDrafter):
         # The configuration counts layers by what leaves them, hidden states are counted by what enters.
         self.layers = tuple(int(layer) + 1 for layer in config.target_layer_ids)
         self.size = int(config.block_size)
-        self.parameter_count = model.num_parameters()
+        self.output = output
+        self.parameter_count = model.num_parameters() + (0 if output is None else output.weight.numel())
         source.watch(self.layers)
         self.forget()
 
@@ -87,9 +96,11 @@ class DFlashDrafter(BlockDrafter):
         )
         self.cache.crop(-self.size)
         self.cached = known
+        hidden = output.last_hidden_state[0, 1:]
+        if self.output is not None:
+            return list(self.output.ids[functional.linear(hidden, self.output.weight).argmax(dim=-1)].tolist())
         head = self.target.get_output_embeddings()
-        hidden = output.last_hidden_state[0, 1:].to(head.weight.device, head.weight.dtype)
-        return list(head(hidden).argmax(dim=-1).tolist())
+        return list(head(hidden.to(head.weight.device, head.weight.dtype)).argmax(dim=-1).tolist())
 
     def _masks(self, cached: int) -> dict[str, torch.Tensor | None] | None:
         """What a block sees of so many cached positions and of itself, by kind of layer, to be added to the scores;
@@ -129,24 +140,29 @@ class DFlashEntry(ModelEntry):
 
     def footprint(self, context: SizeContext) -> Footprint:
         config, file = config_of(self.source, context.card)
+        outputs = own_outputs(config, file, int(context.target.config.get_text_config().vocab_size))
         if is_published_dflash(config):
             config = dflash_config(config, file).to_dict()
         model = skeleton(config, file, language_model=False)
         layers = getattr(model.config, "target_layer_ids", None)
         if layers is None:
             raise PoolError(f"{file} is not the configuration of a DFlash network: it lacks target_layer_ids")
-        return context.head(model.num_parameters(), [int(i) + 1 for i in layers], cache_numbers(model.config))
+        numbers = model.num_parameters() + outputs * int(model.config.hidden_size)
+        return context.head(numbers, [int(i) + 1 for i in layers], cache_numbers(model.config))
 
     def build(self, context: BuildContext) -> DFlashDrafter:
         folder, target = self.folder(context), context.model
+        model: PreTrainedModel
+        output: Output | None = None
         if is_published_dflash(read_config(folder / "config.json")):
-            model: PreTrainedModel = read_dflash(folder, target.dtype).to(target.device)
+            model, output = read_dflash(folder, target)
         else:
             what, device = f"drafter {self.name!r}", str(target.device)
             model = load_model(self.source, context.card, target.dtype, device, what, language_model=False)
         try:
-            drafter = DFlashDrafter(self.name, model, target, context.target)
+            drafter = DFlashDrafter(self.name, model, target, context.target, output)
         except ValueError as error:
             raise PoolError(f"drafter {self.name!r} does not fit the target: {error}") from error
-        drafter.digest, drafter.outputs = digest_of(model.state_dict()), context.target.vocab_size
+        drafter.digest = digest_of(model.state_dict(), *([vars(output)] if output else []))
+        drafter.outputs = len(output.ids) if output else context.target.vocab_size
         return drafter

@@ -7,9 +7,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from drafters.card import load_card
 from drafters.checkpoints.dflash import dflash_config, is_published_dflash, read_dflash
 from drafters.errors import PoolError
 from drafters.kinds.dflash import DFlashDrafter
+from drafters.memory import estimate
 from drafters.models.target import Target
 from drafters.pool import load_pool
 from tests import tiny, twins
@@ -107,7 +109,7 @@ OWN = {"mask_token_id": 303, "target_layer_ids": [0, 2]}
 def test_it_drafts_what_the_published_network_says(target, folder, settings, causal):
     change(folder, **settings)
     source = Target(target)
-    network = read_dflash(folder, torch.float32)
+    network, _ = read_dflash(folder, target)
     drafter = DFlashDrafter("dflash", network, target, source)
     tensors, config = load_file(folder / "model.safetensors"), network.config
     assert drafter.layers == (1, 3)  # named by what leaves them
@@ -184,28 +186,31 @@ def test_what_is_no_published_folder():
         ({**SLIDING, **dict.fromkeys(("hidden_size", "num_attention_heads", "head_dim"), 10**8)}, "network: Storage"),
         ({"num_hidden_layers": 10**7}, "num_hidden_layers must be a whole number from 1 to 1,000, got 10000000"),
         ({"architectures": ["DominoDraftModel"]}, r"architectures is \['DominoDraftModel'\]; dflash drafters read DFl"),
-        ({"speculators_model_type": "dflash"}, r"config\.json is of a speculator of type 'dflash', with a vocabulary"),
+        (
+            {"speculators_model_type": "peagle"},
+            r"config\.json is of a speculator of type 'peagle'; dflash drafters read",
+        ),
         ({"head_dim": 8}, r"tensor layers\.0\.self_attn\.q_proj\.weight has the shape \[64, 64\], but \[32, 64\]"),
     ],
 )
-def test_a_folder_that_cannot_be_read_says_why(folder, settings, message):
+def test_a_folder_that_cannot_be_read_says_why(target, folder, settings, message):
     change(folder, **settings)
     with pytest.raises(PoolError, match=message):
-        read_dflash(folder, torch.float32)
+        read_dflash(folder, target)
 
 
-def test_missing_and_unknown_tensors_are_named(folder):
+def test_missing_and_unknown_tensors_are_named(target, folder):
     tensors = load_file(folder / "model.safetensors")
     save_file({**tensors, "embed_tokens.weight": torch.zeros(2, 2)}, folder / "model.safetensors")
     with pytest.raises(PoolError, match=r"holds the tensor embed_tokens\.weight .* DFlash networks do not"):
-        read_dflash(folder, torch.float32)
+        read_dflash(folder, target)
     del tensors["fc.weight"]
     save_file(tensors, folder / "model.safetensors")
     with pytest.raises(PoolError, match=r"lacks the tensor fc\.weight"):
-        read_dflash(folder, torch.float32)
+        read_dflash(folder, target)
     (folder / "model.safetensors").unlink()
     with pytest.raises(PoolError, match=r"should have model\.safetensors"):
-        read_dflash(folder, torch.float32)
+        read_dflash(folder, target)
 
 
 def test_the_configuration_keeps_what_the_published_one_says():
@@ -214,3 +219,80 @@ def test_the_configuration_keeps_what_the_published_one_says():
     assert config.layer_types == ["full_attention"] * 5 and config.rope_parameters["rope_theta"] == 10_000.0
     for newer in ({"rope_theta": 1e6}, {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6}}):
         assert dflash_config({**twins.CONFIGS[NAME], **newer}, twins.RECORDED).rope_parameters["rope_theta"] == 1e6
+
+
+def as_speculators(folder, *, tokens=None, **settings):
+    """The network in ``folder`` as ``speculators`` writes it, with an output layer of the first ``tokens`` odd ids."""
+    config, tensors = json.loads((folder / "config.json").read_text()), load_file(folder / "model.safetensors")
+    own = config.pop("dflash_config")
+    layers = {name: value for name, value in config.items() if name not in ("architectures", "block_size")}
+    size, hidden = config["vocab_size"], config["hidden_size"]
+    lent = {"verifier_norm.weight": torch.ones(hidden), "embed_tokens.weight": torch.zeros(size, hidden)}
+    if tokens:
+        ids = 2 * torch.arange(tokens) + 1
+        known = torch.zeros(size, dtype=torch.bool)
+        known[ids] = True
+        generator = torch.Generator().manual_seed(8)
+        lent |= {"lm_head.weight": torch.randn(tokens, hidden, generator=generator), "t2d": known}
+        lent["d2t"] = ids - torch.arange(tokens)
+    save_file({**tensors, **lent}, folder / "model.safetensors")
+    content = {
+        "architectures": ["DFlashSpeculator"],
+        "speculators_model_type": "dflash",
+        "block_size": config["block_size"],
+        "mask_token_id": own["mask_token_id"],
+        "aux_hidden_state_layer_ids": own["target_layer_ids"],
+        "draft_vocab_size": tokens or size,
+        "transformer_layer_config": layers,
+        "target_hidden_size": None,
+        **settings,
+    }
+    (folder / "config.json").write_text(json.dumps(content))
+    return {**tensors, **lent}
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize(
+    ("settings", "causal"), [({}, None), (SLIDING, None), ({**SLIDING, "sliding_window_non_causal": True}, False)]
+)
+@pytest.mark.parametrize("tokens", [None, 100])
+def test_it_drafts_what_the_network_of_speculators_says(target, folder, tokens, settings, causal):
+    tensors = as_speculators(folder, tokens=tokens, **settings)
+    network, output = read_dflash(folder, target)
+    drafter = DFlashDrafter("dflash", network, target, Target(target), output)
+    assert drafter.layers == (1, 3)
+    for ids in tiny.prompts(3, shortest=8, longest=12, vocab=300):
+        states = tiny.states_of(target, ids[:-1], drafter.layers)
+        block = torch.tensor([ids[-1]] + [network.config.mask_token_id] * (network.config.block_size - 1))
+        made = by_the_definition(tensors, network.config, target.get_input_embeddings()(block), states, causal)[1:]
+        if tokens:
+            expected = (2 * (made @ tensors["lm_head.weight"].T).argmax(-1) + 1).tolist()
+        else:
+            expected = target.lm_head(made).argmax(-1).tolist()
+        assert drafter.block(ids, 4) == expected
+
+
+def test_a_pool_reads_that_of_speculators(tmp_path):
+    card = twins.write_pool(tmp_path, "qwen3-8b")
+    plain = next(d for d in load_pool(card).drafters if d.name == "dflash")
+    as_speculators(tmp_path / NAME.replace("/", "--"), tokens=100)
+    drafter = next(d for d in load_pool(card).drafters if d.name == "dflash")
+    assert (plain.outputs, drafter.outputs) == (304, 100) and plain.digest != drafter.digest
+    assert drafter.parameter_count - plain.parameter_count == 100 * twins.HIDDEN
+    estimated = next(part for part in estimate(load_card(card)[0], card, "cpu").parts if part.name == "dflash")
+    assert estimated.parameters == drafter.parameter_count
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"draft_vocab_size": 99}, r"tensor lm_head\.weight has the shape \[100, 64\], but \[99, 64\] is expected"),
+        ({"projector_type": "domino"}, "projector_type is 'domino'; DFlash networks with it cannot be computed here"),
+        ({"shift_label": True}, "shift_label is True; DFlash networks with it"),
+        ({"aux_hidden_state_layer_ids": None}, "target_layer_ids must list the target's layers"),
+    ],
+)
+def test_what_does_not_fit_of_speculators(target, folder, settings, message):
+    as_speculators(folder, tokens=100, **settings)
+    with pytest.raises(PoolError, match=message):
+        read_dflash(folder, target)
