@@ -10,12 +10,11 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from pickle import UnpicklingError
 
 import torch
 from transformers import PreTrainedModel
 
-from drafters.errors import PoolError
+from drafters.errors import PoolError, first_line
 
 
 class ConfinedHead(torch.nn.Module):
@@ -95,8 +94,8 @@ def read_token_map(file: Path, size: int) -> list[int]:
             found = json.loads(file.read_text("utf-8"))
         else:
             found = torch.load(file, map_location="cpu", weights_only=True)
-    except (OSError, ValueError, RuntimeError, EOFError, UnpicklingError) as error:
-        raise PoolError(f"{file}: the token map cannot be read: {error}") from None
+    except Exception as error:  # unpickling raises whatever it likes
+        raise PoolError(f"{file}: the token map cannot be read: {first_line(error)}") from None
     tokens = found.tolist() if isinstance(found, torch.Tensor) else found
     if not isinstance(tokens, list) or not tokens or any(type(token) is not int for token in tokens):
         raise PoolError(f"{file}: a token map is a list of token ids")
