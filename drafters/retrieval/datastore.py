@@ -104,7 +104,7 @@ def _map(path: Path) -> tuple[dict[str, Any], np.ndarray]:
         try:
             header = json.loads(file.read(struct.unpack("<I", file.read(4))[0]))
             header = {"tokenizer": header["tokenizer"], **{key: int(header[key]) for key in NUMBERS}}
-        except (struct.error, ValueError, KeyError, TypeError, OverflowError):
+        except (struct.error, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             raise ValueError("it is damaged, its header cannot be read") from None
         start, count = file.tell(), header["tokens"]
     if path.stat().st_size != start + 8 * count or count < 1:

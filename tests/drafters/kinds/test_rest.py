@@ -150,6 +150,7 @@ def flipped(content):
         (lambda content: content + b"more", "cannot be used: it is damaged, "),
         (flipped, "cannot be used: it is damaged, "),
         (lambda content: MAGIC + b"\2\0\0\0[]", "cannot be used: it is damaged, "),
+        (lambda content: MAGIC + b"\0\0\1\0" + b"[" * 65536, "cannot be used: it is damaged, "),
         (lambda content: MAGIC + b"\xff\xff\xff\xff" + content[12:], "cannot be used: it is damaged, "),
     ],
 )
