@@ -124,7 +124,9 @@ def check_finite(tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
     """Raise ValueError for the first of these named tensors that holds NaN or infinity; each is read once."""
     for name, tensor in tensors:
         if tensor.is_floating_point() and tensor.numel() and not tensor.is_meta:
-            least, most = tensor.detach().aminmax()  # of NaN both are NaN
+            numbers = tensor.detach()
+            # Of NaN both are NaN. There is no such operation on numbers of 8 bits.
+            least, most = (numbers if numbers.itemsize > 1 else numbers.bfloat16()).aminmax()
             if not (math.isfinite(least) and math.isfinite(most)):
                 raise ValueError(f"the tensor {name} holds numbers that are NaN or infinite: the file is damaged")
 

@@ -142,3 +142,41 @@ def test_weights_in_parts_are_those_of_one_file(tmp_path, target, layout):
     index.write_text(json.dumps({"weight_map": {"fc.weight": "../stolen.bin"}}))
     with pytest.raises(PoolError, match="the files of a checkpoint lie beside their index"):
         read_head(folder, target)
+
+
+def latent(tensors):
+    for part in ("q_a_proj", "q_b_proj", "kv_b_proj"):
+        tensors[f"layers.0.self_attn.{part}.weight"] = torch.zeros(4, 4)
+    del tensors["layers.0.self_attn.q_proj.weight"]
+
+
+def experts(tensors):
+    tensors["layers.0.mlp.experts.0.gate_proj.weight"] = tensors.pop("layers.0.mlp.gate_proj.weight")
+
+
+def in_8_bits(tensors):
+    tensors["fc.weight"] = tensors["fc.weight"].to(torch.float8_e4m3fn)
+    tensors["fc.weight_scale"] = torch.ones(1)
+
+
+@pytest.mark.parametrize(
+    ("change_tensors", "message"),
+    [
+        (latent, r"lacks the tensor layers\.0\.self_attn\.q_proj\.weight"),
+        (experts, r"lacks the tensor layers\.0\.mlp\.gate_proj\.weight"),
+        (in_8_bits, r"holds the tensor fc\.weight_scale of shape \[1\], which EAGLE-3 heads do not have"),
+        (lambda t: t.update(mask_hidden=torch.zeros(1, 72)), r"holds the tensor mask_hidden of shape \[1, 72\], which"),
+        (
+            lambda t: t.update({"parallel_draft_heads.0.medusa_layers.0.linear.weight": torch.zeros(2, 2)}),
+            r"holds the tensor parallel_draft_heads\.0\.medusa_layers\.0\.linear\.weight",
+        ),
+    ],
+)
+def test_networks_of_other_kinds_are_refused(tmp_path, target, change_tensors, message):
+    """Kimi's and gpt-oss' heads, those that Model Optimizer quantised, P-EAGLE, and parallel drafting."""
+    folder = heads.write_head(tmp_path, "speculators", target)
+    tensors = load_file(folder / "model.safetensors")
+    change_tensors(tensors)
+    save_file(tensors, folder / "model.safetensors")
+    with pytest.raises(PoolError, match=message):
+        read_head(folder, target)

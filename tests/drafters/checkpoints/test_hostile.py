@@ -81,5 +81,6 @@ def test_damaged_weights_are_named(tmp_path, wrong):
         PoolError, match=r"the target from .*tensor model\.norm\.weight holds numbers that are NaN or inf"
     ):
         load_pool(card)
-    with pytest.raises(PoolError, match=r"head\.safetensors: the tensor w holds"):
-        check_tensors(tmp_path / "head.safetensors", {"w": torch.tensor([wrong])}, {"w": (1,)}, "heads")
+    for tensor in (torch.tensor([wrong]), torch.tensor([torch.nan]).to(torch.float8_e4m3fn)):
+        with pytest.raises(PoolError, match=r"head\.safetensors: the tensor w holds"):
+            check_tensors(tmp_path / "head.safetensors", {"w": tensor}, {"w": (1,)}, "heads")
