@@ -66,7 +66,14 @@ def load_model(
 
 
 def load_mtp(target: PreTrainedModel) -> MtpModel:
-    """The target's layers for multi-token prediction, as its own checkpoint holds them."""
+    """The target's layers for multi-token prediction, as its own checkpoint holds them.
+
+    Raises:
+        ValueError: they are damaged, or the target runs on numbers of 8 bits, which the library would read of these
+            layers without their scales.
+    """
+    if any(weight.is_floating_point() and weight.itemsize == 1 for weight in target.parameters()):
+        raise ValueError("its checkpoint holds numbers of 8 bits; name one of 16 bits, or remove the drafter")
     with _no_bars():
         model = MtpModel.from_pretrained(target, device_map={"": target.device})
     check_finite(model.layers.named_parameters())

@@ -8,6 +8,7 @@ from safetensors.torch import load_file, save_file
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from drafters.card import load_card
+from drafters.checkpoints.loading import load_mtp
 from drafters.errors import PoolError
 from drafters.memory import estimate
 from drafters.pool import load_pool
@@ -85,6 +86,16 @@ def test_drafts_of_a_published_layout(tmp_path, kind, capfd):
     assert estimate(load_card(card)[0], card, "cpu").parts[1].parameters == drafter.parameter_count
 
 
+FP8 = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+
+
+def in_8_bits(tensors):
+    for name in [name for name in tensors if name.endswith("_proj.weight") and "eh_proj" not in name]:
+        scale = tensors[name].abs().max() / 448
+        tensors[name] = (tensors[name] / scale).to(torch.float8_e4m3fn)
+        tensors[name + "_scale_inv"] = scale.reshape(1, 1)
+
+
 def damaged(tensors):
     tensors["model.layers.46.eh_proj.weight"][0, 0] = torch.nan
 
@@ -108,3 +119,15 @@ def test_targets_without_such_layers(tmp_path):
     for attempt in (lambda: load_pool(card), lambda: estimate(load_card(card)[0], card, "cpu")):
         with pytest.raises(PoolError, match=r"drafter 'mtp': the target brings no .* names none"):
             attempt()
+
+
+def test_targets_that_run_on_8_bits(tmp_path):
+    """As published in them, on a GPU that computes with them. Where they are unpacked, so are the layers."""
+    card, whole, _ = write(tmp_path, "glm4_moe", change=in_8_bits, quantization_config=FP8)
+    pool = load_pool(card)
+    loaded = pool.drafters[0].model.layers[0].mtp_block.self_attn.q_proj.weight
+    torch.testing.assert_close(loaded, whole.model.layers[-1].self_attn.q_proj.weight, rtol=0.1, atol=0.01)
+    weight = pool.target.model.model.layers[1].self_attn.q_proj.weight
+    weight.data = weight.data.to(torch.float8_e4m3fn)
+    with pytest.raises(ValueError, match="its checkpoint holds numbers of 8 bits; name one of 16 bits, or remove"):
+        load_mtp(pool.target.model)
