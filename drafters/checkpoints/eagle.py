@@ -87,7 +87,7 @@ def read_head(
     shape = _shape(config, tensors, target, config_file)
     expected = _expected(shape, target, tensors, config_file)
     if (ids := tensors.pop("token_map", None)) is not None and shape.vocab_size < size:
-        tensors["d2t"] = ids.flatten() - torch.arange(ids.numel())
+        tensors["d2t"] = ids.flatten().long() - torch.arange(ids.numel())
         if "lm_head.weight" in tensors and tensors["lm_head.weight"].shape[:1] == (size,):
             expected["lm_head.weight"] = (size, shape.config.hidden_size)
     _check(file, shape, tensors, expected, size)
@@ -340,8 +340,8 @@ def _check(
         return
     ids = _tokens_of(tensors["d2t"])
     check_ids(file, "d2t", ids, tokens)
-    known = tensors.get("t2d")
-    if known is not None and shape.vocab_size != tokens:
+    if "t2d" in tensors and shape.vocab_size != tokens:
+        known = tensors["t2d"].bool()
         same = known.shape == (tokens,) and int(known.sum()) == shape.vocab_size and bool(known[ids].all())
         if not same:
             raise PoolError(f"{file}: t2d and d2t do not name the same tokens")

@@ -77,8 +77,8 @@ def read_medusa(folder: Path, target: PreTrainedModel) -> dict[str, torch.Tensor
     expected |= {"token_map": (outputs,)} if outputs != tokens else {}
     check_tensors(file, tensors, expected, f"Medusa heads of {layers} layers")
     if (ids := tensors.get("token_map")) is not None:
-        check_ids(file, "token_map", ids, tokens)
-        tensors |= {name: tensors[name][ids.long()] for name in last if whole}
+        check_ids(file, "token_map", ids := ids.long(), tokens)
+        tensors |= {name: tensors[name][ids] for name in last if whole}
     return tensors
 
 

@@ -107,6 +107,7 @@ def test_maps_that_do_not_fit(tmp_path, target):
     for ids, message in (
         (torch.tensor([9, 2, 5, 12, 4, 3]), r"d2t leads to token ids 2 to 12, but the target has 12 tokens"),
         (torch.tensor([9, 2, 5, 5, 4, 3]), r"leads from several tokens of the head to one"),
+        (torch.ones(6, dtype=torch.bool), r"leads from several tokens of the head to one"),
         (torch.tensor([9, 2]), r"tensor d2t has the shape \[2\], but \[6\] is expected"),
     ):
         with pytest.raises(PoolError, match=message):

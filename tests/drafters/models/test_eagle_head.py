@@ -185,6 +185,11 @@ def without(name):
         ),
         ("eagle3", lambda t: t["d2t"].fill_(9), r"d2t leads to token ids 9 to 17, but the target has 12 tokens"),
         ("eagle3", lambda t: t["t2d"].fill_(True), "t2d and d2t do not name the same tokens"),
+        (
+            "eagle3",
+            lambda t: t.update(t2d=torch.ones(12).to(torch.float8_e4m3fn)),
+            "t2d and d2t do not name the same tokens",
+        ),
         ("eagle3", lambda t: t.update(extra=torch.zeros(1)), r"holds the tensor extra of shape \[1\], which EAGLE"),
         ("eagle3.1", without("layers.1.self_attn.k_proj.bias"), r"1\.self_attn\.k_proj\.bias of shape \[32\]"),
         ("eagle1", without("fc.weight"), "is in no known layout"),
