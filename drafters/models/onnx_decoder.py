@@ -42,8 +42,7 @@ class OnnxDecoder(SlotDecoder):
 
     def draft(self, ids: Sequence[int], start: int, options: DraftOptions) -> Draft:
         """As of :class:`~drafters.models.decoder.Decoder`. Texts decoded at once share the forwards of each token."""
-        padded = options.vocab_size < self.vocab_size  # by rows that may be the largest, and are no tokens
-        if padded or not options.params.greedy:
+        if options.vocab_size < self.vocab_size:  # rows of padding may be the largest, and are no tokens
             return super().draft(ids, start, options)
         self._check(start + len(ids) + options.length - 1)
         if (most := len(ids) - 1) >= ALONE:  # long ones first, without the last token

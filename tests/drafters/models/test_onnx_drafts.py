@@ -1,4 +1,4 @@
-"""Greedy drafts on ONNX Runtime: several at once are those of each text alone, one forward for each token."""
+"""Drafts on ONNX Runtime: several at once are those of each text alone, with one forward for each token of all."""
 
 import math
 from dataclasses import replace
@@ -45,9 +45,31 @@ def texts(request):
     return texts
 
 
+def feed_of(text, context, options):
+    return DraftFeed(text._slot.number, context[-1:], len(context) - 1, options)
+
+
 def step_by_step(text, context, options):
     """A forward for each token, which is looked at before the next."""
     return Decoder.draft(text, context[-1:], len(context) - 1, options)
+
+
+@pytest.mark.parametrize(
+    "params", [SamplingParams(temperature=1.0), SamplingParams(temperature=0.7, top_k=5, top_p=0.9)]
+)
+def test_sampled_drafts_are_drawn_from_each_texts_own_generator(texts, params):
+    def asked():
+        return [
+            replace(GREEDY, length=length, params=params, generator=torch.Generator().manual_seed(length))
+            for length in (6, 9, 1, 8, 12)
+        ]
+
+    alone = [step_by_step(*each) for each in zip(texts, CONTEXTS, asked(), strict=True)]
+    for chosen in ([0, 1, 2, 3, 4], [3]):
+        found = Drafts(texts[0].runs).run([feed_of(texts[i], CONTEXTS[i], asked()[i]) for i in chosen])
+        for draft, place in zip(found, chosen, strict=True):
+            assert draft.sampled and draft.tokens == alone[place].tokens
+            torch.testing.assert_close(draft.q, alone[place].q, rtol=1e-4, atol=2e-5)
 
 
 @pytest.fixture
@@ -63,10 +85,7 @@ def forwards(monkeypatch):
 def test_drafts_of_several_texts_are_those_of_each_alone(texts, forwards):
     alone = [step_by_step(*each) for each in zip(texts, CONTEXTS, ASKED, strict=True)]
     assert len({len(draft) for draft in alone}) > 2, "they end at different depths"
-    feeds = [
-        DraftFeed(text._slot.number, context[-1:], len(context) - 1, options)
-        for text, context, options in zip(texts, CONTEXTS, ASKED, strict=True)
-    ]
+    feeds = [feed_of(*each) for each in zip(texts, CONTEXTS, ASKED, strict=True)]
     for chosen in ([0, 1, 2, 3, 4], [3, 1], [0, 2, 4], [4]):  # with texts between them that draft nothing
         forwards.clear()
         found = Drafts(texts[0].runs).run([feeds[place] for place in chosen])
@@ -81,7 +100,7 @@ def test_drafts_of_several_texts_are_those_of_each_alone(texts, forwards):
 def test_what_was_drafted_leaves_the_texts_as_they_are(texts):
     """Their next forwards are as if nothing had been drafted, in a cache that had to grow for it as well."""
     long = replace(GREEDY, length=600)
-    feeds = [DraftFeed(text._slot.number, c[-1:], len(c) - 1, long) for text, c in zip(texts, CONTEXTS, strict=True)]
+    feeds = [feed_of(text, context, long) for text, context in zip(texts, CONTEXTS, strict=True)]
     expected = [text.forward([c[-1], 7, 9], len(c) - 1) for text, c in zip(texts, CONTEXTS, strict=True)]
     assert texts[0].runs.room < 600
     assert {len(draft) for draft in Drafts(texts[0].runs).run(feeds[:3])} == {600}
