@@ -28,6 +28,7 @@ from multidraft.bench.vllm_peer import vllm_peers
 from multidraft.commands import options as shared
 from multidraft.engine.experience import new_traffic
 from multidraft.policies import canonical_spec, with_start
+from multidraft.policies.titles import DEFAULT_POLICY
 from multidraft.replay.advice import usable
 from multidraft.service.learning import learn_from
 from storage.records import PLAIN
@@ -37,14 +38,16 @@ from storage.store import Store
 MOST_TEXTS = 64
 """Largest batch."""
 
-DEFAULT_POLICIES = "autoregressive,ucb,normal-hedge"
+DEFAULT_POLICIES = f"ucb,normal-hedge,{DEFAULT_POLICY}"
 
 
 def add(sub: argparse.ArgumentParser) -> None:
     shared.add_pool(sub)
     files = "a file: .jsonl or .csv with 'prompt' or 'turns' and perhaps 'task', or text"
     sub.add_argument("suites", nargs="+", metavar="SUITE", help=f"{', '.join(suite_names())}, or {files}")
-    sub.add_argument("--policies", default=DEFAULT_POLICIES, help=f"comma-separated (default: {DEFAULT_POLICIES})")
+    sub.add_argument(
+        "--policies", default=DEFAULT_POLICIES, help=f"comma-separated, beside {PLAIN} (default: {DEFAULT_POLICIES})"
+    )
     sub.add_argument(
         "--start",
         choices=("cold", "router", "traffic", "both"),

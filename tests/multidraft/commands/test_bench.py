@@ -17,6 +17,7 @@ from multidraft.__main__ import main
 from multidraft.bench import runner
 from multidraft.commands import bench
 from multidraft.policies import POLICIES
+from multidraft.policies.titles import DEFAULT_POLICY
 from storage import experiments, queries, store
 from tests import tiny
 from tests.history import recorded
@@ -71,6 +72,14 @@ def test_what_is_there_before_is_set_aside_while_it_measures(pool_card, suite, m
     for more in ([], ["--batch-size", "2"]):
         assert main(["bench", str(suite), "--pool", str(pool_card), *more]) == 0
     assert len(aside) == 2 and all(aside) and not gc.get_freeze_count()
+
+
+def test_the_recommended_policy_is_compared_where_none_is_named(pool_card, suite, monkeypatch):
+    compared = []
+    monkeypatch.setattr(
+        bench, "_benchmark", lambda _options, _pool, asked, _peers: compared.extend(asked.policies) or 0
+    )
+    assert main(["bench", str(suite), "--pool", str(pool_card)]) == 0 and DEFAULT_POLICY in compared
 
 
 @pytest.mark.parametrize("start", ["router", "both"])
