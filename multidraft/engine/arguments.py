@@ -25,10 +25,8 @@ def policy_for(pool: Pool, policy: str | Policy, seed: int = 0) -> Policy:
     Raises:
         PolicyError: an unknown policy, a setting it cannot take, or one that this pool cannot play.
     """
-    if not isinstance(policy, str | Policy):
-        raise PolicyError(f"a policy is one spec, such as 'rate-hedge', or a Policy, got {type(policy).__name__}")
     names = pool.drafter_names
-    player = make_policy(policy, names, seed) if isinstance(policy, str) else policy
+    player = policy if isinstance(policy, Policy) else make_policy(policy, names, seed)
     if player.arm_count not in (0, len(names)):
         raise PolicyError(
             f"the policy was made for {player.arm_count} drafters, but pool {pool.name!r} has {len(names)}"
@@ -43,7 +41,7 @@ def policy_for(pool: Pool, policy: str | Policy, seed: int = 0) -> Policy:
 
 def check_seed(seed: int) -> None:
     """Raise :class:`UserError` for a seed that is none."""
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+    if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= seed < 2**63:
         raise UserError(f"the seed must be a whole number from 0 to 2^63 - 1, got {quoted(seed)}")
 
 

@@ -75,8 +75,8 @@ class Decoding(Iterator[Round]):
         check_pool(pool)
         params = SamplingParams(draft_length=pool.draft_length) if params is None else params
         check_settings(params, output)
-        self.pool, self.params, self.seed, self.output = pool, params, seed, output
         check_seed(seed)
+        self.pool, self.params, self.seed, self.output = pool, params, int(seed), output
         text, self.context = read_prompt(pool, prompt, turns)
         self.learn, self._notes = learn, Notes(pool if learn else None)
         if len(self.context) >= pool.target.window:

@@ -9,6 +9,7 @@ from drafters.benched import Benched
 from drafters.draft import Draft
 from drafters.hardware import clock_of
 from drafters.sampling import SamplingParams
+from multidraft.engine.arguments import check_pool
 from multidraft.engine.decoding import Decoding
 from storage.records import PLAIN
 
@@ -26,7 +27,11 @@ def warm_up(pool: Pool) -> None:
     each way, by which policies know what they cost, an evaluation for which all drafters have a text to read, and a
     verification of each draft length: what drafters make of so little text is short, so that it would be the first
     long draft, whatever else the machine does then, that decides what long ones cost.
+
+    Raises:
+        UserError: the name of a pool, or anything else, in place of one.
     """
+    check_pool(pool)
     for tokens in (4, 8):
         pool.costs = pool.new_costs()
         decode_each(pool, tokens)

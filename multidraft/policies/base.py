@@ -213,10 +213,10 @@ class Policy:
         """The arm of a drafter.
 
         Raises:
-            PolicyError: the pool has no drafter of that name.
+            PolicyError: there is no drafter of that name.
         """
         if drafter not in self.arms:
-            raise PolicyError(f"the pool has no drafter {drafter!r:.60}; choose one of: {', '.join(self.arms)}")
+            raise PolicyError(f"there is no drafter {drafter!r:.60}; choose one of: {', '.join(self.arms)}")
         return self.arms.index(drafter)
 
     @property

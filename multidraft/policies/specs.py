@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from drafters.errors import PolicyError, quoted
+from drafters.errors import PolicyError
 from multidraft.policies.base import POLICIES, Policy, policy_names
 from multidraft.policies.custom import FILES
 from multidraft.policies.faults import raised_by
@@ -33,7 +33,7 @@ def parse_spec(spec: str) -> tuple[str, dict[str, str]]:
 
 def _parts(spec: str) -> tuple[str, list[tuple[str, str]]]:
     if not isinstance(spec, str):
-        raise PolicyError(f"a policy spec must be a text, got {quoted(spec)}")
+        raise PolicyError(f"a policy is one spec, such as 'rate-hedge', or a Policy, got {type(spec).__name__}")
     name, _, rest = spec.strip().partition(":")
     settings = list[tuple[str, str]]()
     for part in filter(None, (p.strip() for p in rest.split(","))):

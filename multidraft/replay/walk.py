@@ -16,6 +16,7 @@ from drafters.base import Acceptances, hits_by_depth
 from drafters.costs import Costs, Unread
 from drafters.errors import PolicyError
 from drafters.traffic import Prior
+from multidraft.engine.arguments import check_seed
 from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Context, Feedback, Policy, make_policy
 from multidraft.policies.faults import chosen_arm, chosen_length, chosen_readers, chosen_span, raised_by
 from multidraft.policies.static import Autoregressive, Fixed
@@ -113,7 +114,7 @@ def replay(
             as if nothing beyond were accepted.
         max_new_tokens: most tokens that the run could have emitted (its own limit or what its context window left),
             where it ended earlier at a stop token: drafts near the end are cut by it. By default the output's length.
-        drafters: their names, for specs such as ``fixed:math``.
+        drafters: their names, for specs such as ``fixed:math``; by default ``arm0``, ``arm1``, …
         prompt, prompt_tokens: handed to the policy; ``route`` is asked for this prompt.
         costs: to tell the time of every round, and to feed policies that choose by it.
         route: how well each drafter suits a prompt, such as :meth:`~drafters.pool.Pool.route`.
@@ -121,6 +122,7 @@ def replay(
 
     Raises:
         PolicyError: an unknown policy, one that learns from block divergence or soft acceptance, or misbehaves.
+        UserError: a seed that is none.
         ValueError: a table that is no ``(drafters, positions)`` array of counts, or of other drafters than are named;
             a draft length below 0; or a text longer than ``max_new_tokens``.
     """
@@ -132,7 +134,8 @@ def replay(
     names = drafters or [f"arm{i}" for i in range(count)]
     if len(names) != count:
         raise ValueError(f"the table has {count} drafters, but {len(names)} are named")
-    player = make_policy(policy, names, seed) if isinstance(policy, str) else policy
+    check_seed(seed)
+    player = policy if isinstance(policy, Policy) else make_policy(policy, names, seed)
     if player.arm_count not in (0, count):
         raise PolicyError(f"the policy was made for {player.arm_count} drafters, but the table has {count}")
     if player.needs_route and route is None:

@@ -8,7 +8,9 @@ from drafters.sampling import SamplingParams
 from multidraft.engine.batch import generate_batch
 from multidraft.engine.decoding import generate, stream
 from multidraft.engine.output import Output
+from multidraft.engine.warming import warm_up
 from multidraft.replay.regret import acceptance_table
+from multidraft.replay.walk import replay
 from tests import tiny
 
 
@@ -25,7 +27,8 @@ def test_a_prompt_that_fills_the_window_is_refused(pool, length):
 
 
 def test_a_pool_is_not_given_by_its_name():
-    for function, *arguments in ((generate, "abc"), (generate_batch, ["abc"]), (acceptance_table, [1], [2], 3)):
+    of_pools = (generate, "abc"), (generate_batch, ["abc"]), (acceptance_table, [1], [2], 3), (warm_up,)
+    for function, *arguments in of_pools:
         with pytest.raises(UserError, match=r"a pool is needed.*load_pool\('pocket'\)"):
             function("pocket", *arguments)
 
@@ -34,6 +37,8 @@ def test_arguments_of_other_types_are_refused(pool):
     for wrong, said in (
         (lambda: generate(None, "abc"), "a pool is needed, got NoneType"),
         (lambda: generate(pool, "abc", ["ucb"]), "a policy is one spec.*got list"),
+        (lambda: replay(np.ones((2, 5), dtype=int), None), "a policy is one spec.*got NoneType"),
+        (lambda: replay(np.ones((2, 5), dtype=int), "random", seed=None), "the seed must be.*got None"),
         (lambda: generate(pool, "abc", "ucb", {"max_new_tokens": 4}), "SamplingParams, such as.*got dict"),
         (lambda: generate(pool, "abc", output={"stop": ["a"]}), "output must be Output, such as.*got dict"),
         (lambda: generate(pool, "abc", "ucb", {}), "got dict"),
@@ -87,6 +92,11 @@ def test_any_token_ids_are_a_prompt(pool):
 def test_seeds_that_are_none(pool, seed):
     with pytest.raises(UserError, match="the seed must be a whole number from 0"):
         generate(pool, "abc", seed=seed)
+
+
+def test_seeds_of_numpy_are_seeds(pool):
+    decoding = stream(pool, "abc", seed=np.arange(5)[3])
+    assert decoding.seed == 3 and type(decoding.seed) is int and decoding.run().token_ids
 
 
 @pytest.mark.parametrize(

@@ -102,5 +102,5 @@ def test_policies_are_named_in_the_order_of_the_alphabet():
 def test_drafters_have_numbers():
     policy = make_policy("random", ["math", "code"])
     assert (policy.arm_of("code"), policy.arms) == (1, ("math", "code"))
-    with pytest.raises(PolicyError, match="the pool has no drafter 'poems'; choose one of: math, code"):
+    with pytest.raises(PolicyError, match="there is no drafter 'poems'; choose one of: math, code"):
         policy.arm_of("poems")

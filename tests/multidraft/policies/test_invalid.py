@@ -35,8 +35,8 @@ from multidraft.policies import POLICIES, Context, Feedback, canonical_spec, mak
         ("fixed:math,code", "drafter is given twice, 'math' and 'code'"),
         ("fixed:math,drafter=code", "drafter is given twice, 'math' and 'code'"),
         ("fixed", "needs drafter, e.g. fixed:math; drafters: math, code"),
-        ("fixed:poems", "the pool has no drafter 'poems'; choose one of: math, code"),
-        ("fixed:Math", "the pool has no drafter 'Math'"),
+        ("fixed:poems", "there is no drafter 'poems'; choose one of: math, code"),
+        ("fixed:Math", "there is no drafter 'Math'"),
     ],
 )
 def test_bad_specs(spec, message):

@@ -163,7 +163,7 @@ def test_settings_of_policies_by_others_keep_their_names(monkeypatch):
     spec = "pair:second=math,third=code"
     assert canonical_spec(spec) == spec
     check_specs([spec])  # whatever drafters it names: the pool is not known yet
-    with pytest.raises(PolicyError, match="the pool has no drafter 'code'; choose one of: math, sql"):
+    with pytest.raises(PolicyError, match="there is no drafter 'code'; choose one of: math, sql"):
         make_policy(spec, ["math", "sql"])
     with pytest.raises(PolicyError, match="there is no setting 'fourth'"):  # others are missing, which says less
         canonical_spec("pair:fourth=sql")

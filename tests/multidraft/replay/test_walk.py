@@ -145,6 +145,11 @@ def test_as_many_drafters_are_named_as_the_table_has():
         replay(np.ones((2, 5), dtype=int), "ucb:reward=be", drafters=["near"])
 
 
+def test_a_table_is_no_pool():
+    with pytest.raises(PolicyError, match="there is no drafter 'near'; choose one of: arm0, arm1"):
+        replay(np.ones((2, 5), dtype=int), "fixed:near")
+
+
 def test_so_many_the_policy_was_made_for():
     with pytest.raises(PolicyError, match="made for 3 drafters, but the table has 2"):
         replay(np.ones((2, 5), dtype=int), make_policy("random", 3))

@@ -311,7 +311,7 @@ def test_it_says_what_it_serves(kinds_card, make, caplog):
     [
         ({"vocab": 999}, "ucb", PoolError, "are for a target with a vocabulary of 12 tokens, but tiny has 999"),
         ({"length": 65}, "ucb", UserError, "num_speculative_tokens must be at most 64, got 65"),
-        ({}, "fixed:nobody", PolicyError, "the pool has no drafter 'nobody'"),
+        ({}, "fixed:nobody", PolicyError, "there is no drafter 'nobody'"),
         ({}, "oracle", PolicyError, "replays"),
     ],
 )
