@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -27,9 +28,11 @@ class SamplingParams:
         temperature: 0 is greedy decoding; otherwise logits are divided by it.
         top_p: keep the fewest most probable tokens whose mass reaches ``top_p``; 1 keeps all.
         top_k: keep the ``top_k`` most probable tokens; 0 keeps all.
-        draft_length: most tokens a drafter proposes per round (K in the papers), from 1 to ``MAX_DRAFT_LENGTH``.
+        draft_length: most tokens a drafter proposes per round (K in the papers), from 1 to ``MAX_DRAFT_LENGTH``; by
+            default the pool's, which a generation puts in the place of ``None`` (:meth:`drafting`).
 
     Raises:
+        TypeError: there is no parameter of that name.
         ValueError: a parameter has the wrong type or is out of range; the message begins with its name.
     """
 
@@ -37,14 +40,25 @@ class SamplingParams:
     temperature: float = 0.0
     top_p: float = 1.0
     top_k: int = 0
-    draft_length: int = 8
+    draft_length: int = None  # type: ignore[assignment]  # no generation keeps that
+
+    def __new__(cls, *_values: object, **named: object) -> SamplingParams:
+        if unknown := [name for name in named if name not in cls.__dataclass_fields__]:
+            raise TypeError(
+                f"SamplingParams has no {unknown[0]}; it has {', '.join(cls.__dataclass_fields__)}. A seed "
+                "and stop texts are given to generate: seed=…, output=Output(stop=(…,))"
+            )
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         most = {"max_new_tokens": MAX_NEW_TOKENS, "draft_length": MAX_DRAFT_LENGTH, "top_k": 2**31 - 1}
         for name, high in most.items():
             value, low = getattr(self, name), 0 if name == "top_k" else 1
-            if isinstance(value, bool) or not isinstance(value, int):
+            if value is None and name == "draft_length":
+                continue
+            if isinstance(value, bool) or not isinstance(value, Integral):
                 raise ValueError(f"{name} must be a whole number, got {quoted(value)}")
+            object.__setattr__(self, name, value := int(value))  # which NumPy's are not
             if not low <= value <= high:
                 bound = f"least {low}" if value < low else f"most {high:,}"
                 raise ValueError(f"{name} must be at {bound}, got {quoted(value)}")
@@ -56,6 +70,10 @@ class SamplingParams:
             raise ValueError(f"temperature must be 0 (greedy) or a positive number, got {quoted(self.temperature)}")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be above 0 and at most 1, got {quoted(self.top_p)}")
+
+    def drafting(self, draft_length: int) -> SamplingParams:
+        """These, with ``draft_length`` where they name none."""
+        return replace(self, draft_length=self.draft_length or draft_length)
 
     @property
     def greedy(self) -> bool:

@@ -111,7 +111,7 @@ class Measurement:
         self.pool, self.request = pool, request
         self.decoding = self._decoding(request.policy, request.params)
         baseline = next((run.baseline for run in request.earlier if run.baseline), None)
-        known = (request.params, request.seed, conditions_of(pool), request.origin, baseline)
+        known = (self.decoding.params, request.seed, conditions_of(pool), request.origin, baseline)
         self.run = Run(self.decoding.generation, *known)
         self.differences: list[Difference] | None = None
         self.asked_at = time.monotonic()
@@ -296,7 +296,7 @@ class Measurement:
             yield
 
     def _score(self) -> None:
-        generation, params = self.generation, self.request.params
+        generation, params = self.generation, self.decoding.params
         prompt_ids = self.decoding.context[: generation.prompt_tokens]
         if params.greedy:
             self._score_greedy(prompt_ids)
@@ -308,7 +308,7 @@ class Measurement:
             self.run.scores = replace(expected_regret_of(generation, gamma, params.draft_length), suitability=suits)
 
     def _score_greedy(self, prompt_ids: Sequence[int]) -> None:
-        run, params, ids = self.run, self.request.params, self.generation.token_ids
+        run, params, ids = self.run, self.decoding.params, self.generation.token_ids
         self.differences = differences = greedy_differences(self.pool, prompt_ids, ids)
         lossless = all(d.rounding for d in differences)
         gap = max((d.gap for d in differences if d.rounding), default=None)

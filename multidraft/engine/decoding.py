@@ -43,7 +43,7 @@ class Decoding(Iterator[Round]):
         prompt: the user's text, or token ids (of a prompt that is already in its final form).
         policy: a policy spec such as ``"ucb"``, or a :class:`~multidraft.policies.Policy` of one's own. The default
             does not look at the clock, so a seed gives the same run again; ``"rate-hedge"``, which does, is faster.
-        params: see :class:`~drafters.sampling.SamplingParams`; by default its own, with the pool's draft length.
+        params: see :class:`~drafters.sampling.SamplingParams`.
         seed: seeds the target's and drafters' sampling, and the policy where that is a spec: a policy of one's own has
             the seed that it was made with.
         turns: earlier prompts of the conversation with their answers; ``prompt`` must be a text then.
@@ -73,10 +73,10 @@ class Decoding(Iterator[Round]):
         learn: bool = True,
     ):
         check_pool(pool)
-        params = SamplingParams(draft_length=pool.draft_length) if params is None else params
+        params = SamplingParams() if params is None else params
         check_settings(params, output)
         check_seed(seed)
-        self.pool, self.params, self.seed, self.output = pool, params, int(seed), output
+        self.pool, self.params, self.seed, self.output = pool, params.drafting(pool.draft_length), int(seed), output
         text, self.context = read_prompt(pool, prompt, turns)
         self.learn, self._notes = learn, Notes(pool if learn else None)
         if len(self.context) >= pool.target.window:

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
 
 def acceptance_table(
-    pool: Pool, prompt_ids: Sequence[int], output_ids: Sequence[int], draft_length: int, without: Collection[str] = ()
+    pool: Pool,
+    prompt_ids: Sequence[int],
+    output_ids: Sequence[int],
+    draft_length: int | None = None,
+    without: Collection[str] = (),
 ) -> np.ndarray:
     """``A[i, s]``: how many tokens of drafter ``i``'s greedy draft begun at output position ``s`` would be accepted.
 
@@ -30,7 +34,7 @@ def acceptance_table(
 
     Args:
         prompt_ids, output_ids: the recorded generation.
-        draft_length: drafts hold at most so many tokens.
+        draft_length: drafts hold at most so many tokens; by default the pool's draft length.
         without: drafters whose rows are 0, such as those that failed in the run (``generation.benched``).
 
     Returns:
@@ -47,10 +51,11 @@ def acceptance_table(
         raise PromptError("an acceptance table is made from token ids: pool.encode(prompt) and generation.token_ids")
     check_ids(pool, prompt)
     check_ids(pool, [*prompt, *output])
-    SamplingParams(draft_length=draft_length)  # refuses one that no run can have
+    length = pool.draft_length if draft_length is None else draft_length
+    SamplingParams(draft_length=length)  # refuses one that no run can have
     if unknown := [name for name in without if name not in pool.drafter_names]:
         raise ValueError(f"the pool has no drafter {unknown[0]!r:.60}; its drafters: {', '.join(pool.drafter_names)}")
-    return pool.acceptances([*prompt, *output], len(prompt), draft_length, without=without).accepted
+    return pool.acceptances([*prompt, *output], len(prompt), length, without=without).accepted
 
 
 class FixedRound(NamedTuple):

@@ -213,7 +213,7 @@ def test_a_device_that_is_not_there(pool_card, device):
 def test_gamma_has_a_column_for_each_drafter_in_the_card_s_order(pool):
     context = tiny.prompts(1, seed=40, shortest=18, longest=18)[0]
     p = torch.softmax(torch.randn(8, tiny.VOCAB, generator=torch.Generator().manual_seed(0)), dim=-1)
-    for evidence_p, params in ((None, SamplingParams()), (p, SamplingParams(temperature=1.0))):
+    for evidence_p, params in ((None, SamplingParams(draft_length=8)), (p, SamplingParams(1, 1.0, draft_length=8))):
         gamma = pool.gamma(Evidence(context, 10, evidence_p, params))
         assert gamma.shape == (8, params.draft_length, 4)
         for column, drafter in enumerate(pool.drafters):

@@ -74,7 +74,7 @@ def outside(pool: Pool, policy: str, prompts: Sequence[str]) -> float:
     try:
         within = seconds = 0.0
         for prompt in prompts:
-            rounds = iter(md.stream(pool, prompt, policy, md.SamplingParams(256)))
+            rounds = iter(md.stream(pool, prompt, policy, md.SamplingParams(256, draft_length=8)))
             next(rounds)
             inside = 0.0
             seconds += sum(round.seconds for round in rounds)

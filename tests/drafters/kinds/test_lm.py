@@ -13,7 +13,7 @@ from drafters.sampling import SamplingParams, draw, probabilities
 from tests import tiny
 
 V = tiny.VOCAB
-GREEDY = SamplingParams()
+GREEDY = SamplingParams(draft_length=8)
 SAMPLED = SamplingParams(temperature=0.9, top_k=5, top_p=0.95)
 WINDOW = 20
 

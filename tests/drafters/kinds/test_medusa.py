@@ -31,7 +31,7 @@ from tests.medusa import (
     write_medusa,
 )
 
-GREEDY = SamplingParams()
+GREEDY = SamplingParams(draft_length=8)
 PROMPTS = tiny.prompts(3, seed=3, longest=12)
 
 SETTINGS = {
@@ -131,7 +131,7 @@ def test_drafts_are_what_they_are_defined_to_be(model, heads, rescorer, setting,
     plain = Plain(model, tensors, rescorer, **SETTINGS[setting])
     assert drafter.kind == network.kind and drafter.parameter_count == network.parameter_count
     for context in [*PROMPTS, *tiny.prompts(2, seed=5, shortest=2)]:
-        for params in (GREEDY, SamplingParams(temperature=0.7)):
+        for params in (GREEDY, SamplingParams(temperature=0.7, draft_length=8)):
             draft = draft_of(drafter, context, length, params)
             assert draft.q is None and not draft.sampled
             assert sorted(paths_of(draft)) == sorted(plain.paths(context, length))
@@ -168,7 +168,7 @@ def test_gamma_and_acceptances_are_those_of_drafts_that_are_verified(
     network, _ = heads
     target = Target(model)
     drafter = make_drafter(network, target, rescorer, **SETTINGS[setting])
-    sampled, accepted_any = SamplingParams(temperature=1.0), False
+    sampled, accepted_any = SamplingParams(temperature=1.0, draft_length=8), False
     single = (1, PROMPTS[0][:1], tiny.greedy(model, PROMPTS[0][:1], 20))
     for start, prompt, output in (single, (4, PROMPTS[1], outputs[1]), (4, PROMPTS[2], outputs[2])):
         context = [*prompt, *output]

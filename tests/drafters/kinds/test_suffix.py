@@ -13,7 +13,7 @@ from drafters.retrieval import automaton
 from drafters.sampling import SamplingParams
 from tests.engine_cases import check_judgements, draft_of, paths_of
 
-GREEDY = SamplingParams()
+GREEDY = SamplingParams(draft_length=8)
 TOKENS = st.integers(0, 2)
 CONTEXTS = st.lists(TOKENS, max_size=40)
 

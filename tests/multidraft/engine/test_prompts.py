@@ -121,5 +121,12 @@ def test_several_prompts_are_for_generate_batch(pool):
         generate_batch(pool, "ab", "ucb")
 
 
-def test_without_parameters_drafts_are_as_long_as_the_pools(pool):
-    assert stream(pool, [2, 3, 4]).params.draft_length == pool.draft_length != SamplingParams().draft_length
+@pytest.mark.parametrize("params", [None, SamplingParams(3), SamplingParams(temperature=1.0)])
+def test_where_none_is_named_drafts_are_as_long_as_the_pools(pool, params):
+    assert stream(pool, [2, 3, 4], params=params).params.draft_length == pool.draft_length == 4
+    assert stream(pool, [2, 3, 4], params=SamplingParams(draft_length=5)).params.draft_length == 5
+
+
+def test_numbers_of_numpy_are_numbers():
+    params = SamplingParams(np.int64(7), top_k=np.int32(3))
+    assert params == SamplingParams(7, top_k=3) and type(params.max_new_tokens) is type(params.top_k) is int

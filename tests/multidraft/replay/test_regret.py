@@ -140,7 +140,7 @@ def test_a_walk_by_hand(length, most, rounds):
 def test_regret_against_the_best_single_drafter(pool):
     prompt = tiny.prompts(1, seed=24)[0]
     output = generate(pool, prompt, "autoregressive", PARAMS).token_ids
-    table = acceptance_table(pool, prompt, output, PARAMS.draft_length)
+    table = acceptance_table(pool, prompt, output)
     needed = [fixed_rounds(row) for row in table]
     best = needed.index(min(needed))
     names = [drafter.name for drafter in pool.drafters]
