@@ -26,8 +26,9 @@ def add(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--prompt", help="also print what is expected of the drafters for this prompt")
     what = sub.add_mutually_exclusive_group()
     what.add_argument("--show", action="store_true", help="print what was learnt (the default)")
-    what.add_argument("--reset", action="store_true", help="learn from later runs only; the runs themselves stay")
+    what.add_argument("--reset", action="store_true", help="count the lessons that --reset --yes has the pools forget")
     what.add_argument("--export", type=Path, metavar="FILE", help="write the lessons to this JSON file")
+    sub.add_argument("--yes", action="store_true", help="with --reset: learn from later runs only; the runs stay")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -43,9 +44,11 @@ def run(options: argparse.Namespace) -> int:
         return _export(options.db, found, options.export)
     for pool in found:
         if options.reset:
-            lessons.forget(options.db, pool.card_hash)
-            kept = "the runs stay, and a running server forgets them when it is restarted"
-            print(f"{pool.pool} ({pool.card_hash}): {pool.lessons:,} lessons forgotten; {kept}")
+            said = "to forget; with --yes that is done, for good, and the runs stay"
+            if options.yes:
+                lessons.forget(options.db, pool.card_hash)
+                said = "forgotten; the runs stay, and a running server forgets them when it is restarted"
+            print(f"{pool.pool} ({pool.card_hash}): {count(pool.lessons, 'lesson')} {said}")
         else:
             print(_shown(options.db, pool, options.prompt), end="\n\n")
     return 0

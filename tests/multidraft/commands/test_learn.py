@@ -41,6 +41,9 @@ def test_it_exports_and_forgets(db, tmp_path, capsys):
     assert pool["drafters"] == ["math", "sql"]
     assert pool["lessons"][0] == {"prompt": "Write SQL for cats", "suitability": [0.1, 0.9]}
     assert main(["learn", "--db", str(db), "--reset"]) == 0
+    assert "2 lessons to forget; with --yes that is done" in capsys.readouterr().out
+    assert len(lessons.lessons(db, "h")) == 2
+    assert main(["learn", "--db", str(db), "--reset", "--yes"]) == 0
     assert "2 lessons forgotten" in capsys.readouterr().out
     assert lessons.lessons(db, "h") == [] and lessons.pools(db) == []
     assert main(["learn", "--db", str(db)]) == 2
