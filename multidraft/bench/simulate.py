@@ -51,6 +51,8 @@ def read_table(path: Path) -> pd.DataFrame:
             raise SuiteError(f"{path.name}, row {number}: {len(row)} cells where the header has {len(tasks) + 1}")
         if (name := row[0].strip()) in seen:
             raise SuiteError(f"{path.name}, row {number}: there is a drafter {name!r} already")
+        if "." in name and name.replace(".", "", 1).isdecimal():  # else a task would be taken for the drafters
+            raise SuiteError(f"{path.name}, row {number}: the first column holds the drafters' names, not {name}")
         seen.add(name)
     values = pd.DataFrame([row[1:] for row in rows[1:]]).apply(pd.to_numeric, errors="coerce").to_numpy(float)
     for drafter, column in np.argwhere(~((values >= 1) & np.isfinite(values))):

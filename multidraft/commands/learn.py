@@ -33,10 +33,12 @@ def add(sub: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     check_database(options.db)
-    found = [pool for pool in lessons.pools(options.db) if options.pool in (None, pool.pool)]
+    taught = lessons.pools(options.db)
+    found = [pool for pool in taught if options.pool in (None, pool.pool)]
     if not found:
         about = f"pool {options.pool!r}" if options.pool else "any pool"
-        why = "lessons come from finished, scored runs"
+        others = ", ".join(dict.fromkeys(pool.pool for pool in taught))
+        why = "lessons come from finished, scored runs" + (f"; there are some for: {others}" if others else "")
         if lessons.forgotten(options.db, options.pool):
             why = "those that there were are forgotten (--reset); later runs will teach new ones"
         raise md.UserError(f"{options.db} has no lessons for {about}; {why}")

@@ -94,7 +94,8 @@ def add_decoding(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--top-p", type=float, default=1.0, help="nucleus sampling (default: %(default)s, all tokens)")
     sub.add_argument("--top-k", type=int, default=0, help="sample from the k likeliest tokens (default: 0, all tokens)")
     sub.add_argument("--draft-length", type=int, help="most tokens per draft (default: the pool's)")
-    sub.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
+    text = "of sampling and of the policy (default: %(default)s); under a policy that goes by measured time, such as "
+    sub.add_argument("--seed", type=int, default=0, help=f"{text}rate-hedge, a sampled text may differ all the same")
 
 
 def sampling_params(options: argparse.Namespace, draft_length: int) -> md.SamplingParams:
