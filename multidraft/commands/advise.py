@@ -22,6 +22,7 @@ from multidraft.bench.verdict_json import as_json
 from multidraft.bench.verdict_tables import tables
 from multidraft.commands.options import add_runs, card_of, chosen_runs, split_specs
 from multidraft.policies import check_specs
+from multidraft.policies.specs import without_divergence
 from multidraft.replay.advice import NEWEST, Advice, advise, candidates, most_replays
 from multidraft.replay.recorded import (
     memory_of,
@@ -74,6 +75,8 @@ def _of_history(options: argparse.Namespace) -> Advice:
     drafters, made_on = runs[0].generation.drafters, runs[0].conditions
     card = card_of(options, made_on.pool)
     route = route_of(card, drafters) if card else None
+    for spec in more:  # of all others those that cannot be replayed are left out
+        texts[0].replay(without_divergence(spec), route)
     memory = memory_of(card, drafters, made_on.hardware) if card else {}
     live = ran_live(options.db, runs, chosen.runs)
     specs = candidates(drafters, route, [*more, *decoded(live)])

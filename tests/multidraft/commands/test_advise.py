@@ -26,6 +26,14 @@ def test_the_same_as_json(bench_db, capsys):
     assert found["drafters"][0]["memory"] > 1 << 20
 
 
+@pytest.mark.parametrize(
+    ("spec", "said"), [("fixed:poems", "there is no drafter 'poems'"), ("hedge:gamma=soft", "use gamma=hard")]
+)
+def test_a_policy_that_is_asked_for_is_not_left_out_in_silence(bench_db, capsys, spec, said):
+    assert main(["advise", "--db", str(bench_db), "--newest", "1", "--policies", spec]) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_a_batch_or_a_draft_length_can_be_chosen(bench_db, capsys):
     with open_reader(bench_db) as connection:
         batch, length = connection.execute("SELECT batch_id, draft_length FROM runs LIMIT 1").fetchone()
