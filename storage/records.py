@@ -147,7 +147,7 @@ class Generation:
     prompt_tokens: int
     token_ids: list[int] = field(default_factory=list)
     text: str = ""
-    rounds: list[Round] = field(default_factory=list)
+    rounds: list[Round] = field(default_factory=list, repr=False)
     status: Status = "running"
     prefill_seconds: float = 0.0
     error: str | None = None

@@ -318,5 +318,8 @@ def generate(
     turns: Sequence[Turn] = (),
     output: Output = Output(),  # noqa: B008
 ) -> Generation:
-    """Decode ``prompt`` to the end and return the whole :class:`~storage.records.Generation`."""
+    """Decode ``prompt`` to the end and return the whole :class:`~storage.records.Generation`.
+
+    Arguments and errors are those of :class:`Decoding`.
+    """
     return Decoding(pool, prompt, policy, params, seed, turns, output).run()

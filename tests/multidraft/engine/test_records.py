@@ -22,7 +22,7 @@ def test_rounds_add_up(pool, policy, params):
         decoding = Decoding(pool, prompt, policy, params, seed)
         rounds = list(decoding)
         out = decoding.generation
-        assert out.rounds == rounds
+        assert out.rounds == rounds and "Round(" not in repr(out), "which a notebook prints"
         assert [token for r in rounds for token in r.tokens] == out.token_ids
         assert "".join(r.text for r in rounds) == out.text == pool.decode(out.token_ids)
         assert out.prompt_tokens == len(pool.encode(prompt))
