@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from drafters.base import Acceptances, hits_by_depth
-from drafters.costs import Costs, Unread
+from drafters.costs import Costs, CostSource, Unread
 from drafters.errors import PolicyError
 from drafters.traffic import Prior
 from multidraft.engine.arguments import check_seed
@@ -93,7 +93,7 @@ def replay(
     drafters: Sequence[str] | None = None,
     prompt: str = "",
     prompt_tokens: int = 0,
-    costs: Costs | None = None,
+    costs: CostSource | None = None,
     route: Callable[[str], Sequence[float] | None] | None = None,
     prior: Prior | None = None,
 ) -> Replayed:
@@ -114,9 +114,11 @@ def replay(
             as if nothing beyond were accepted.
         max_new_tokens: most tokens that the run could have emitted (its own limit or what its context window left),
             where it ended earlier at a stop token: drafts near the end are cut by it. By default the output's length.
-        drafters: their names, for specs such as ``fixed:math``; by default ``arm0``, ``arm1``, …
+        drafters: their names (:attr:`~drafters.pool.Pool.drafter_names`), for specs such as ``fixed:math``; by default
+            ``arm0``, ``arm1``, …
         prompt, prompt_tokens: handed to the policy; ``route`` is asked for this prompt.
-        costs: to tell the time of every round, and to feed policies that choose by it.
+        costs: to tell the time of every round, and to feed policies that choose by it: those of a history, or as a
+            pool has measured them so far (``pool.costs``).
         route: how well each drafter suits a prompt, such as :meth:`~drafters.pool.Pool.route`.
         prior: what past queries had taught about such prompts.
 
@@ -126,12 +128,15 @@ def replay(
         ValueError: a table that is no ``(drafters, positions)`` array of counts, or of other drafters than are named;
             a draft length below 0; or a text longer than ``max_new_tokens``.
     """
-    text = _Text(table, costs)
+    text = _Text(table)
     count, end = text.accepted.shape
     longest = int(text.accepted.max(initial=1)) if draft_length is None else draft_length
     if longest < 0:  # it would never come to the end
         raise ValueError(f"draft_length must be at least 0, got {longest}")
+    text.costs = known_costs = costs.costs(longest) if costs else None
     names = drafters or [f"arm{i}" for i in range(count)]
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError(f"drafters are given by their names, as in pool.drafter_names, got {type(names[0]).__name__}")
     if len(names) != count:
         raise ValueError(f"the table has {count} drafters, but {len(names)} are named")
     check_seed(seed)
@@ -151,12 +156,12 @@ def replay(
     limit = limit_of(end, max_new_tokens)
     spec = policy if isinstance(policy, str) else policy.name
     try:
-        known = Context(prompt, longest, costs, route, hindsight=needed, prompt_tokens=prompt_tokens, prior=prior)
+        known = Context(prompt, longest, known_costs, route, hindsight=needed, prompt_tokens=prompt_tokens, prior=prior)
         player.begin(known)
         readers, reading = chosen_readers(spec, player.candidates(), count), None
-        if costs:
-            start, text.overhead = costs.choosing(player.name)
-            reading = start + costs.reading(readers, prompt_tokens)
+        if known_costs:
+            start, text.overhead = known_costs.choosing(player.name)
+            reading = start + known_costs.reading(readers, prompt_tokens)
         unread = Unread(count, prompt_tokens, readers)
         rounds = list(_walk(text, player, spec, longest, limit, unread))
     except (Exception, SystemExit) as error:
@@ -177,8 +182,8 @@ class _Text:
         overhead: seconds that the policy takes in a round.
     """
 
-    def __init__(self, table: np.ndarray | Acceptances, costs: Costs | None):
-        self.sizes, self.costs, self.overhead = None, costs, costs.overhead if costs else 0.0
+    def __init__(self, table: np.ndarray | Acceptances, costs: Costs | None = None):
+        self.sizes, self.costs, self.overhead = None, costs, 0.0
         if isinstance(table, Acceptances):
             self.sizes, table = (table.drafted.tolist(), table.nodes.tolist()), table.accepted
         self.accepted = counts = np.asarray(table)

@@ -150,6 +150,20 @@ def test_a_table_is_no_pool():
         replay(np.ones((2, 5), dtype=int), "fixed:near")
 
 
+def test_drafters_are_named(pool):
+    with pytest.raises(ValueError, match=r"by their names, as in pool\.drafter_names, got "):
+        replay(np.ones((len(pool.drafters), 5), dtype=int), "fixed:near", drafters=pool.drafters)
+
+
+def test_a_pool_s_own_measurements_are_costs(pool):
+    generate(pool, PROMPTS[0], "normal-hedge:warmup=1,every=1", GREEDY)
+    played = [
+        replay(np.ones((len(pool.drafters), 9), dtype=int), "rate-hedge", draft_length=4, costs=costs)
+        for costs in (pool.costs, pool.costs.costs(4))
+    ]
+    assert played[0] == played[1] and played[0].tokens_per_second > 0
+
+
 def test_so_many_the_policy_was_made_for():
     with pytest.raises(PolicyError, match="made for 3 drafters, but the table has 2"):
         replay(np.ones((2, 5), dtype=int), make_policy("random", 3))
