@@ -223,7 +223,7 @@ def import_file(file: str | Path, store: Store, name: str = "") -> int:
 
 def _content(file: Path) -> str:
     if file.suffix.lower() == ".zip":
-        raise UserError(f"{file.name} is an archive: unpack it and import the files in it one by one; name {KNOWN}")
+        raise UserError(f"{file.name} is an archive: unpack it and import the files in it; name {KNOWN}")
     try:
         with file.open("rb") as content:
             if content.read(16) == b"SQLite format 3\0":

@@ -23,7 +23,8 @@ class Output:
     Attributes:
         stop: texts that end it: the first token that completes one of them is the last.
         ignore_end: pass over the pool's stop tokens.
-        logprobs: how many alternatives to tell for each token, beside its own log-probability; ``None`` tells nothing.
+        logprobs: how many alternatives to note for each token, beside its own log-probability, in ``logprobs`` of the
+            :class:`~multidraft.engine.decoding.Decoding` (a generation does not hold them); ``None`` notes nothing.
         anew: whether it is a text of its own, as an answer in chat form, also after a prompt of token ids: the space of
             its first word is dropped.
     """

@@ -216,7 +216,7 @@ BAD = [
             ("Acceptance_Length_Histogram", {"two": 5}, "Acceptance_Length_Histogram.two: input should be a valid int"),
         ]
     ),
-    ("r.zip", "", "r.zip is an archive: unpack it"),
+    ("r.zip", "", "r.zip is an archive: unpack it and import the files in it; name"),
     (
         "a.jsonl",
         lines(ANSWER, {**ANSWER, "choices": [{"accept_lengths": [-1]}]}),
