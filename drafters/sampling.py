@@ -21,7 +21,7 @@ MAX_DRAFT_LENGTH = 64
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """What the user asks of one generation.
+    """What the user asks of one generation; a seed and texts that end it are arguments of their own.
 
     Attributes:
         max_new_tokens: most tokens to generate, from 1 to ``MAX_NEW_TOKENS``.
@@ -32,7 +32,6 @@ class SamplingParams:
             default the pool's, which a generation puts in the place of ``None`` (:meth:`drafting`).
 
     Raises:
-        TypeError: there is no parameter of that name.
         ValueError: a parameter has the wrong type or is out of range; the message begins with its name.
     """
 
@@ -41,14 +40,6 @@ class SamplingParams:
     top_p: float = 1.0
     top_k: int = 0
     draft_length: int = None  # type: ignore[assignment]  # no generation keeps that
-
-    def __new__(cls, *_values: object, **named: object) -> SamplingParams:
-        if unknown := [name for name in named if name not in cls.__dataclass_fields__]:
-            raise TypeError(
-                f"SamplingParams has no {unknown[0]}; it has {', '.join(cls.__dataclass_fields__)}. A seed "
-                "and stop texts are given to generate: seed=…, output=Output(stop=(…,))"
-            )
-        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         most = {"max_new_tokens": MAX_NEW_TOKENS, "draft_length": MAX_DRAFT_LENGTH, "top_k": 2**31 - 1}

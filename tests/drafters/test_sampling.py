@@ -1,9 +1,5 @@
 """Sampling parameters and the distributions they make."""
 
-import copy
-import pickle
-from dataclasses import replace
-
 import pytest
 import torch
 from hypothesis import given
@@ -104,14 +100,3 @@ def test_draw_never_takes_what_has_probability_zero():
 def test_settings_out_of_range_are_named(settings, message):
     with pytest.raises(ValueError, match=message):
         SamplingParams(**settings)
-
-
-@pytest.mark.parametrize("name", ["max_tokens", "seed", "stop"])
-def test_names_of_other_libraries_are_told_ours(name):
-    with pytest.raises(TypeError, match=rf"no {name}; it has max_new_tokens, .*seed=.*output=Output\(stop="):
-        SamplingParams(**{name: 1})
-
-
-def test_parameters_are_copied_and_sent_to_other_processes():
-    params = SamplingParams(7, temperature=0.5)
-    assert pickle.loads(pickle.dumps(params)) == copy.copy(params) == replace(params) == params
