@@ -50,6 +50,34 @@ def test_a_phone_shows_the_drawing_of_a_round_in_letters_that_can_be_read_and_fi
     assert height == field.evaluate("field => field.scrollHeight"), "what it says while it is empty takes one line"
 
 
+CUT = """() => {
+  const charts = [...document.querySelectorAll(".md-chart:has(> .md-save)")].filter((chart) => chart.offsetParent);
+  return charts.flatMap((chart) => {
+    const box = chart.querySelector(".js-plotly-plot").getBoundingClientRect();
+    const save = chart.querySelector(".md-save").getBoundingClientRect();
+    return [...chart.querySelectorAll(".gtitle, .xtitle")].filter((text) => {
+      const { left, right, top } = text.getBoundingClientRect();
+      return left < box.left - 1 || right > box.right + 1 || (right > save.left && top < save.bottom);
+    }).map((text) => text.textContent);
+  });
+}"""
+"""Titles of charts and axes that are cut, or that the menu covers."""
+
+
+@pytest.mark.parametrize("phone", ["light"], indirect=True)
+def test_the_narrowest_phone_cuts_no_title_of_a_chart_and_no_name_of_a_button(phone: Page) -> None:
+    phone.set_viewport_size({"width": 320, "height": 800})
+    phone.evaluate("goToTab('batch')")
+    for format in ("csv", "json", "parquet"):
+        button = phone.locator(f"#{format}")
+        expect(button).to_be_visible()
+        assert button.evaluate("button => button.scrollWidth <= button.clientWidth"), format
+    phone.evaluate("goToTab('dashboard')")
+    expect(phone.locator(".md-chart:visible > .md-save").nth(5)).to_be_visible()
+    phone.wait_for_timeout(1000)  # all charts are drawn
+    assert phone.evaluate(CUT) == []
+
+
 def test_fields_of_a_row_stand_at_one_height_and_names_of_pools_are_not_broken(page: Page) -> None:
     page.get_by_role("tab", name="Batch").click()
     expect(page.locator("#limit input")).to_be_visible()

@@ -139,9 +139,9 @@ class Batch:
         self.summary = gr.HTML("", js_on_load=None, elem_id="summary")
         with gr.Row(elem_classes="md-columns"):
             self.charts = [plot(id, visible=False) for id in CHARTS]
-        with gr.Row(elem_classes="md-buttons"):
+        with gr.Row(elem_classes="md-keeps-focus"):
             self.downloads = [
-                gr.DownloadButton(f"Download {title}", size="md", interactive=False, elem_id=suffix)
+                gr.DownloadButton(f"Download {title}", size="md", interactive=False, min_width=96, elem_id=suffix)
                 for suffix, title in FILES.items()
             ]
         for control in (suite, file):
