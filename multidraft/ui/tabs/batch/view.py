@@ -333,5 +333,9 @@ def _card_html(run: BatchJob | RecordedBatch, index: int, row: Row) -> Markup:
     )
     output = tokens.OUTPUT_START + tokens.rounds_html(run.rounds(index), run.drafters) + Markup("</div>")
     return _template.card(
-        policy_title(row.policy), _ended(row), facts, markup.sentence(row.error) if row.error else "", output
+        policy_title(row.policy),
+        _ended(row),
+        facts if row.tokens else (),
+        markup.sentence(row.error) if row.error else "",
+        output,
     )

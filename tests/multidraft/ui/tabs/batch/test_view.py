@@ -103,6 +103,16 @@ def test_notes_stand_in_lines_of_their_own_width() -> None:
     assert "md-why" not in batch_view.row_html(Row("1", "math", "ucb", "completed"), 0, "")
 
 
+def test_of_a_prompt_that_was_not_run_no_figures_are_told() -> None:
+    rows, item = [ROWS[0], Row("1", "math", "random", "too long", error="too long by far")], SuiteItem("1", "p")
+    batch: Any = SimpleNamespace(
+        rows=rows, items=[item], items_of_rows=[0, 0], drafters=["math"], rounds=lambda index: []
+    )
+    ran, left_out = (card.split("</article>")[0] for card in batch_view.detail_html(batch, 0).split("<article>")[1:])
+    assert "MAT" in ran and "decode speed-up" in ran
+    assert "Too long by far." in left_out and "MAT" not in left_out and "speed-up" not in left_out
+
+
 def test_only_what_is_faster_for_certain_is_marked() -> None:
     """Three prompts of a task are too few to be certain of; over all six UCB is faster."""
     rows = [
