@@ -1,15 +1,19 @@
+import gc
 import os
 import signal
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 
 import gradio as gr
 import pytest
 
 from drafters.errors import UserError
-from multidraft.ui import server
+from multidraft.service.settings import Settings
+from multidraft.ui import app, server
 
 
 @pytest.fixture
@@ -97,3 +101,14 @@ def test_sigterm_that_another_thread_receives_ends_the_waiting(ended: list[int])
         assert over.is_set()
         wait_for(ended)
     other.join()
+
+
+def test_the_collector_passes_over_what_was_loaded_while_the_app_serves(
+    pool_card: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aside = list[int]()
+    page = SimpleNamespace(server_port=1, local_url="http://here/")
+    monkeypatch.setattr(app, "serve", lambda *_: page)
+    monkeypatch.setattr(app, "wait_for_the_end", lambda _: aside.append(gc.get_freeze_count()))
+    assert app.launch(Settings(str(pool_card), db=tmp_path / "runs.db", learnt=None)), "all runs are kept"
+    assert aside[0] > 0 and gc.get_freeze_count() == 0
