@@ -77,7 +77,7 @@ class Loading(Job[None]):
                 self.error, self.phase = str(error), "waiting"
                 self.cancelled.wait(pause)
             pause = min(2 * pause, MOST_RETRY_SECONDS)
-        self.phase = "switching"
+        self.error, self.phase = None, "switching"
 
     def steps(self) -> Generator[None, None, None]:
         yield from ()
