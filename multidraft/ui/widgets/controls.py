@@ -165,12 +165,12 @@ class PromptTab:
         """What may be asked, where the present pool's target knows certain tasks only; a warning, as short, where the
         prompt is of none of them."""
         pool = self.workbench.pool
-        if pool.router is None:
+        if pool.router is None or not pool.card.only_tasks:
             return ""
-        tasks = f"{count(len(pool.router.drafters), 'kind')} of task"
         if not prompt.strip() or pool.fits(prompt):
-            return message_html("idle", f"This model knows {tasks}: stay close to the examples.")
-        return message_html("odd", f"Unlike the model's {tasks}: the answer may be nonsense.")
+            tasks = count(len(pool.router.drafters), "kind")
+            return message_html("idle", f"This model knows {tasks} of task: stay close to the examples.")
+        return message_html("odd", "Unlike the prompts of its training: the answer may be nonsense.")
 
     def follow_pool(self, prompt: str, max_new_tokens: float | None) -> Updates:
         """Examples and settings for the present pool; what was chosen stays if it fits."""
