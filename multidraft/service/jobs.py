@@ -52,7 +52,7 @@ class Job(Generic[T]):
     """Whether it waits for a place on the device; others begin with their first turn."""
     allowed: ClassVar[Literal["run_seconds", "batch_seconds"] | None] = None
     """Which of the limits says how long it may have the device; ``None`` sets no limit."""
-    retained: ClassVar[int] = 0
+    retained: int = 0
     """How many of its kind that have ended can still be found."""
 
     def __init__(self) -> None:
@@ -279,7 +279,7 @@ class Jobs:
             check(job.plural, job.limit, [other.caller.visitor for other in alike if not other.done], visitor)
         if visitor:  # what the server itself does needs no place
             check("jobs", self.limits.queue, [who for job in self.listed if (who := job.caller.visitor)], visitor)
-        past = [other for other in alike if other.done]
+        past = [other for other in alike if other.done] if job.retained else []
         for other in past[: max(0, len(past) - job.retained + (not job.done))]:
             del self._found[other.id]
 

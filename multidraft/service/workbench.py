@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from threading import Event, Lock
+from threading import Event, Lock, Timer
 from typing import Any
 
 from drafters.errors import ContextWindowError
@@ -25,6 +25,7 @@ from multidraft.service.jobs import Job, Jobs
 from multidraft.service.learning import learn_from, traffic_of
 from multidraft.service.lending import Lender
 from multidraft.service.limits import Limits
+from multidraft.service.queue import Caller
 from multidraft.service.settings import on_zerogpu
 from multidraft.service.zerogpu import ZeroGpu
 from storage.records import Generation
@@ -41,6 +42,9 @@ ROUND_SECONDS, PLAYED_SECONDS = 0.06, 5.0
 
 LOOK_SECONDS = 0.02
 """How often it is looked meanwhile whether others wait."""
+
+RETURN_SECONDS = 10.0
+"""So long a run outlasts the page that watches it, which may only be loaded again."""
 
 
 class Workbench:
@@ -202,7 +206,8 @@ def leave_to_page(jobs: Jobs, cancelled: Event, until: float) -> bool:
 
 
 class RunJob(Job[Run]):
-    """One run of its own.
+    """One run of its own. If a page watches it, another one of the visitor that takes its place as the ``caller`` finds
+    it for :data:`RETURN_SECONDS` after the first was left.
 
     Attributes:
         recorded: whether its text has ended and was written, or could not be for now: then it may be told as finished.
@@ -217,6 +222,7 @@ class RunJob(Job[Run]):
     def __init__(self, workbench: Workbench, request: Request):
         super().__init__()
         self.workbench, self.request, self.pool = workbench, request, workbench.pool
+        self.retained = workbench.limits.queue if request.watched else 0
         self.measurement = Measurement(workbench.pool, request)
         workbench.limits.check_text(len(self.measurement.decoding.context), request.params.max_new_tokens)
         if request.scores_when_idle:
@@ -258,9 +264,24 @@ class RunJob(Job[Run]):
         super().end_early(why)
 
     def leave(self) -> None:
-        """:meth:`cancel` it, unless it has ended but for its baseline and scores, which last."""
+        """:meth:`cancel` it, unless it has ended but for its baseline and scores, which last; not at once if a page
+        may come back to it."""
+        if self.request.watched:
+            later = Timer(RETURN_SECONDS, self._give_up, [self.caller])
+            later.daemon = True
+            later.start()
+        else:
+            self._give_up(self.caller)
+
+    def _give_up(self, caller: Caller) -> None:
+        """Nobody has come back to it since ``caller`` left."""
+        if self.caller is not caller:
+            return
         if self.measurement.phase not in ("measuring", "scoring"):
             self.cancel()
+        self.retained = 0
+        if self.done and self._jobs:
+            self._jobs.forget(self)
 
     def finish(self) -> None:
         if self.measurement.phase == "waiting":

@@ -2,7 +2,8 @@
 // functions the handlers of other components call.
 
 Object.assign(window, { address, openTab, goToTab, startRace, copied, copyLink, keepFilters, openRuns, travel,
-  linkedRun, focusRun, leaveRun, focusTravelled, typed, chooseTwo, tell, stepThrough, stepThroughText, make });
+  linkedRun, focusRun, leaveRun, focusTravelled, typed, leftRun, keepRun, chooseTwo, tell, stepThrough, stepThroughText,
+  make });
 
 // A new element, at the end of its parent.
 function make(tag, kind, text, parent) {
@@ -106,11 +107,43 @@ document.addEventListener("click", async ({ target }) => {
   setTimeout(() => { button.textContent = "Copy link"; }, 2000);
 });
 
+// What this tab keeps while the page is loaded again; nothing where the browser keeps nothing.
+function kept(name) {
+  try {
+    return sessionStorage.getItem(name) ?? "";
+  } catch {
+    return "";
+  }
+}
+function keep(name, value) {
+  try {
+    if (value) sessionStorage.setItem(name, value);
+    else sessionStorage.removeItem(name);
+  } catch {}
+}
+
+// The run that was under way when the page was loaded again, as long as no other one is asked for.
+let left = kept("run");
+function leftRun() {
+  return left;
+}
+function keepRun(id) {
+  if (!id) return;
+  ran();
+  keep("run", id);
+  const prompt = document.querySelector("#prompt textarea").value;
+  if (prompt) keep("prompt", prompt);
+}
+
 // Results take the place of Play's recording as soon as a run is asked for: what moves later than the click would be in
 // the reader's way.
 
-const ran = () => document.documentElement.classList.add("md-ran");
-if (new URLSearchParams(location.search).has("prompt")) ran(); // a link's prompt: the recording answers another one
+const noRecording = () => document.documentElement.classList.add("md-ran");
+if (new URLSearchParams(location.search).has("prompt")) noRecording(); // a link's prompt: the recording answers another one
+function ran() {
+  noRecording();
+  left = "";
+}
 document.addEventListener("click", ({ target }) => { if (target.closest("#run")) ran(); }, true);
 
 // What a run shows is scrolled to where it begins in the lower half of the window, and on a phone, there at once: the
@@ -135,25 +168,17 @@ document.addEventListener("keydown", ({ key, shiftKey, target }) => {
   if (key === "Enter" && shiftKey && target.closest("#prompt")) ran();
 }, true);
 
-// A prompt that was typed is there again after a reload, unless the address names another one, or an example took its
-// place.
+// A prompt that was typed or run is there again after a reload, unless the address names another one, or an example took
+// its place.
 function typed(id, shown) {
   const named = new URLSearchParams(location.search).has(id === "prompt" ? id : "race");
-  try {
-    return (!named && sessionStorage.getItem(id)) || shown;
-  } catch { // the browser keeps nothing
-    return shown;
-  }
+  return (!named && kept(id)) || shown;
 }
 document.addEventListener("input", ({ target }) => {
   const field = target.closest("#prompt, #race-prompt");
-  try {
-    if (field) sessionStorage.setItem(field.id, target.value);
-  } catch {} // likewise
+  if (field) keep(field.id, target.value);
 });
 document.addEventListener("click", ({ target }) => {
   const example = target.closest(["", "race-"].map((tab) => `button[id^=${tab}example-], #${tab}example-task label`).join());
-  try {
-    if (example) sessionStorage.removeItem(example.closest("[id^=race-]") ? "race-prompt" : "prompt");
-  } catch {} // likewise
+  if (example) keep(example.closest("[id^=race-]") ? "race-prompt" : "prompt", "");
 });

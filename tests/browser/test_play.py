@@ -143,6 +143,17 @@ def test_stop_in_mid_stream(page: Page) -> None:
     assert 3 <= page.locator("#output .md-round").count() < 900
 
 
+def test_a_reload_takes_up_the_run_under_way_with_its_prompt_and_settings(page: Page) -> None:
+    run_long(page)
+    page.reload()
+    expect(page.locator("#output .md-token").nth(2)).to_be_visible()
+    expect(page.locator("#policy input")).to_have_value(re.compile("draft-all$"))
+    expect(page.locator("#prompt textarea")).to_have_value("Count on and on.")
+    page.locator("#stop").click()
+    expect(page.locator("#status .md-cancelled")).to_contain_text("Stopped")
+    expect(page.locator("#run")).to_be_enabled()
+
+
 def test_an_emptied_number_comes_back(shared: Page) -> None:
     set_length(shared, 77)
     field = shared.locator("#max-new-tokens input[type=number]")

@@ -19,6 +19,7 @@ from drafters.sampling import SamplingParams
 from multidraft.bench.measure import Request
 from multidraft.bench.suites import SuiteItem
 from multidraft.service import pool_loading
+from multidraft.service import workbench as workbench_module
 from multidraft.service.batch import BatchJob
 from multidraft.service.lab import LabWork, Verdicts
 from multidraft.service.lending import Lender
@@ -45,6 +46,7 @@ PROMPT = "abc abd"
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_loading, "FREE_SECONDS", 0.02)
     monkeypatch.setattr(pool_loading, "MOST_FREE_SECONDS", 0.1)
+    monkeypatch.setattr(workbench_module, "RETURN_SECONDS", 0.02)
 
 
 def ended(loading: Loading) -> Loading:

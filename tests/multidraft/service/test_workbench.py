@@ -1,6 +1,7 @@
 import operator
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from multidraft.bench.measure import Request
 from multidraft.engine.lossless import Difference
 from multidraft.policies import NO_DRAFTER, POLICIES
 from multidraft.service import workbench as workbench_module
+from multidraft.service.queue import Caller
 from multidraft.service.workbench import RunJob, Workbench
 from storage import queries
 from storage.records import Round
@@ -225,6 +227,28 @@ def test_a_run_that_is_left_while_it_is_scored_keeps_its_scores(
     jobs[1].take_turn()
     jobs[1].finish()
     assert jobs[1].run.generation.status == "cancelled"
+
+
+def test_a_run_outlasts_its_page_until_another_one_takes_it_up(
+    workbench: Workbench, gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workbench_module, "RETURN_SECONDS", 0.05)
+    taken_up, given_up = (workbench.submit(Request(PROMPT, "ucb", PARAMS, watched=True)) for _ in range(2))
+    assert gate.reached.wait(30)
+    for job in (taken_up, given_up):
+        job.leave()
+    taken_up.caller = Caller(session="the page loaded again")
+    assert given_up.cancelled.wait(30)
+    gate.open()
+    assert finished(taken_up).run.generation.status == "completed"
+    workbench.submit(Request(PROMPT, "ucb", PARAMS))
+    find = partial(workbench.jobs.find, kind=RunJob)
+    assert find(taken_up.id) is taken_up, "it may have ended while the page was on its way"
+    taken_up.leave()
+    until = time.monotonic() + 30
+    while find(taken_up.id) or find(given_up.id):
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def test_stop_while_measuring_keeps_the_answer(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:

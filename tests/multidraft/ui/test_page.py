@@ -15,9 +15,11 @@ from drafters.costs import CostMeter
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.bench.measure import Request
+from multidraft.service import workbench as workbench_module
 from multidraft.service.lab import LabWork, Verdicts
 from multidraft.service.limits import Limits
 from multidraft.service.pool_loading import PoolLoader
+from multidraft.service.queue import CALLER, Caller
 from multidraft.service.workbench import RunJob, Workbench
 from multidraft.ui import app
 from multidraft.ui.app import build
@@ -169,6 +171,22 @@ def test_play_streams_to_the_end(workbench: Workbench, gate) -> None:
     assert last[tab.own_page].interactive is True and last[tab.own_page].link == "result/run/1"
 
 
+def test_a_page_that_was_loaded_again_shows_its_run(workbench: Workbench, gate) -> None:
+    tab = built(Play(workbench), workbench)
+    parts = say(tab)
+    id = next(parts)[tab.buttons.id]
+    assert [*tab.again(id, visit(prompt="of a link"))] == [*tab.again("none", visit())] == [{tab.status: gr.skip()}]
+    before = CALLER.set(Caller("someone", "loaded again"))
+    again = tab.again(id, visit())
+    shown = next(again) | next(again)
+    parts.close()
+    assert shown[tab.policy] == "ucb" and shown[tab.settings[0]] == 8 and shown[tab.buttons.id] == id
+    gate.open()
+    shown = after(again)
+    CALLER.reset(before)
+    assert "8 tokens" in shown[tab.status] and "md-token" in shown[tab.output]
+
+
 def test_the_run_as_json(workbench: Workbench) -> None:
     tab, updates = play(workbench)
     record = json.loads(Path(after(updates)[tab.download].value["path"]).read_text())
@@ -302,12 +320,17 @@ def test_play_says_what_is_wrong_in_the_page(
     assert run.interactive is True and stop.interactive is False
 
 
-def test_leaving_the_page_ends_the_run(workbench: Workbench, gate, store: Store) -> None:
+def test_leaving_the_page_ends_the_run(
+    workbench: Workbench, gate, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workbench_module, "RETURN_SECONDS", 0.0)
     tab = built(Play(workbench), workbench)
     parts = say(tab)
     next(parts)
     assert gate.reached.wait(30)
+    (job,) = workbench.jobs.listed
     parts.close()  # what Gradio does when the connection is gone
+    assert job.cancelled.wait(30)
     gate.open()
     params = SamplingParams(max_new_tokens=4, draft_length=4)
     follower = workbench.submit(Request("abc", "ucb", params))

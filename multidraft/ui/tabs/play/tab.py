@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import gradio as gr
 from drafters.errors import ContextWindowError, UserError
 from multidraft.bench.measure import Request
 from multidraft.policies.titles import DEFAULT_POLICY
+from multidraft.service.queue import CALLER
 from multidraft.service.workbench import RunJob
 from multidraft.ui.pool_line import PoolLine
 from multidraft.ui.tabs.play import permalink, view
@@ -86,6 +87,7 @@ class Play(controls.PromptTab):
     def _build_results(self) -> None:
         pool = self.workbench.pool
         self.turns = gr.State(())
+        self.left = gr.Textbox("", visible=False)
         self.status = gr.HTML(view.IDLE, js_on_load=None, elem_id="status")
         self.conversation = gr.HTML("", js_on_load=None, visible=pool.conversational, elem_id="conversation")
         with gr.Column(elem_id="recorded"):  # until something is run here: play.css
@@ -125,15 +127,20 @@ class Play(controls.PromptTab):
             **QUICK,
         )
         started = [self.buttons.run.click, self.prompt.submit]
+        running = [*shown, *self.buttons.both, *talk, self.buttons.id]
+        watched: dict[str, Any] = {"concurrency_limit": self.workbench.limits.queue, **HIDDEN}
         ran = gr.on(
             started,
             self.run,
             [self.turns, *form, line.learn],
-            [*shown, *self.buttons.both, *talk, self.buttons.id],
-            concurrency_limit=self.workbench.limits.queue,
-            **HIDDEN,
+            running,
+            **watched,
         )
-        ran.then(None, js="() => { document.dispatchEvent(new Event('md-ended')); }", **PRIVATE)
+        # A page that was loaded again while a run was under way, or had just ended, takes it up: page.js knows its id.
+        again = self.left.change(self.again, self.left, [*running, self.policy, *self.settings], **watched)
+        for event in (ran, again):
+            event.then(None, js="() => { document.dispatchEvent(new Event('md-ended')); }", **PRIVATE)
+        self.buttons.id.change(None, self.buttons.id, None, js="(id) => keepRun(id)", **PRIVATE)
         forget_refusal(form, self.status, view.IDLE)
         self.anew.click(lambda: ((), ""), None, [self.turns, self.conversation], **QUICK)
         line.followed_by(
@@ -143,6 +150,7 @@ class Play(controls.PromptTab):
         )
         self.restored = page.load(self.restore, None, [self.status, *form], **QUICK)
         self.keep_prompt(self.restored)
+        self.restored.then(None, None, self.left, js="() => leftRun()", **PRIVATE)
         _copies(self.link, [self.link, self.status, *form], [self.link, self.status], permalink.COPY_LINK)
         _copies(self.copy_page, None, self.copy_page, _COPY_PAGE)
         _copies(self.copy, self.download, self.copy, _COPY_RUN)
@@ -200,7 +208,7 @@ class Play(controls.PromptTab):
         )
 
     def run(self, turns: Sequence[Turn], prompt: str, policy: str | None, *settings: Any) -> Iterator[Updates]:
-        """Run the prompt and yield what changes until it ends; leaving the page ends the run."""
+        """Run the prompt and yield what changes until it ends; leaving the page ends the run, soon."""
         try:
             params, seed = controls.read_settings(settings)
             origin = Origin("play", self.task_of(prompt), learn=controls.agreed(settings))
@@ -210,10 +218,27 @@ class Play(controls.PromptTab):
             hint = " Begin a new conversation." if turns and isinstance(error, ContextWindowError) else ""
             yield {self.status: refused_html(error, hint), **self.buttons.live(running=False)}
             return
+        yield from self._watched(job)
+
+    def again(self, id: str, request: gr.Request) -> Iterator[Updates]:
+        """Show a run to a page that was loaded again, with the settings that it has, unless the address names another
+        prompt."""
+        job = self.buttons.find(id)
+        if job is None or request.query_params.get("prompt", job.request.prompt) != job.request.prompt:
+            yield {self.status: gr.skip()}
+            return
+        job.caller, asked = replace(job.caller, session=CALLER.get().session), job.request
+        values = {**asdict(asked.params), "seed": asked.seed}
+        yield {self.policy: asked.policy, **dict(zip(self.settings, map(values.get, controls.SETTINGS), strict=True))}
+        yield from self._watched(job)
+
+    def _watched(self, job: RunJob) -> Iterator[Updates]:
+        caller = job.caller
         try:
             yield from self._watch(job)
         finally:
-            job.leave()
+            if job.caller is caller:  # else another page has taken it up
+                job.leave()
 
     def _watch(self, job: RunJob) -> Iterator[Updates]:
         """What changes while the job runs; it never waits for the page."""
