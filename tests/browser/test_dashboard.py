@@ -59,6 +59,12 @@ def test_a_chart_is_saved_as_picture_and_as_figures(seen: Page) -> None:
     assert head == "task,drafter,value" and any(line.startswith("json,general,") for line in lines)
 
 
+def test_for_screen_readers_a_chart_is_one_picture_with_a_name(seen: Page) -> None:
+    chart = seen.locator("#matrix-chart .js-plotly-plot")
+    expect(chart).to_have_role("img")
+    expect(chart).to_have_accessible_name("MAT of each drafter alone")
+
+
 def test_a_saved_picture_names_lines_that_the_page_names_beside_it(seen: Page) -> None:
     chart = seen.locator("#regret-chart")
     drawn = chart.locator(".scatterlayer .trace")

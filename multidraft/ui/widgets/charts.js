@@ -8,6 +8,11 @@ let looking = null;
 
 function offerCharts() {
   looking = null;
+  // For screen readers a chart is one picture with a name, not the marks on its axes; tables have its figures.
+  for (const graph of document.querySelectorAll(".md-chart .js-plotly-plot")) {
+    graph.role = "img";
+    graph.ariaLabel = plain(graph.layout?.title?.text);
+  }
   for (const chart of document.querySelectorAll(".md-chart:not(:has(> .md-save))")) {
     if (!chart.querySelector(".js-plotly-plot")) continue;
     const menu = make("details", "md-save", "", chart);
