@@ -1,11 +1,6 @@
 import re
-import time
-from pathlib import Path
 
 from playwright.sync_api import Locator, Page, expect
-
-from storage import queries
-from tests.history import recorded
 
 DONE = "#status .md-done"
 
@@ -143,17 +138,6 @@ def test_stop_in_mid_stream(page: Page) -> None:
     assert 3 <= page.locator("#output .md-round").count() < 900
 
 
-def test_a_reload_takes_up_the_run_under_way_with_its_prompt_and_settings(page: Page) -> None:
-    run_long(page)
-    page.reload()
-    expect(page.locator("#output .md-token").nth(2)).to_be_visible()
-    expect(page.locator("#policy input")).to_have_value(re.compile("draft-all$"))
-    expect(page.locator("#prompt textarea")).to_have_value("Count on and on.")
-    page.locator("#stop").click()
-    expect(page.locator("#status .md-cancelled")).to_contain_text("Stopped")
-    expect(page.locator("#run")).to_be_enabled()
-
-
 def test_an_emptied_number_comes_back(shared: Page) -> None:
     set_length(shared, 77)
     field = shared.locator("#max-new-tokens input[type=number]")
@@ -205,16 +189,3 @@ def test_markup_in_a_prompt_does_nothing(shared: Page) -> None:
     expect(shared.locator(DONE)).to_be_visible()
     assert shared.locator("#output img, #output script").count() == 0
     assert shared.evaluate("window.broken") is None
-
-
-def test_leaving_the_page_frees_the_device(page: Page, other: Page, history: Path) -> None:
-    known = queries.count(history)
-    take_example(page, tokens=8)
-    run_long(other)
-    page.locator("#run").click()
-    other.close()
-    expect(page.locator(DONE)).to_be_visible()
-    deadline = time.monotonic() + 30
-    while queries.count(history) < known + 2 and time.monotonic() < deadline:
-        page.wait_for_timeout(100)
-    assert "cancelled" in [run.generation.status for run in recorded(history, 2)]
