@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from heapq import nlargest
+
 from drafters.linear_fit import LinearFit
 
 
@@ -24,7 +26,8 @@ class Crowd:
     """Rounds of the first stretch with drafts, enough to outweigh what its texts read first; each that pays is followed
     by one of twice as many, up to the most."""
     LOST_ROUNDS = 12
-    """A stretch that is so many rounds without drafts behind ends at once."""
+    """A stretch that is so many rounds without drafts behind ends at once. Of its rounds the one that lost most counts
+    as the next one does: one alone may have lost to what else the machine did."""
     SPARED = 0.02
     """The share of the time that stretches in which drafts do not pay may cost."""
 
@@ -33,7 +36,8 @@ class Crowd:
         self.plain = LinearFit()
         """Seconds of a round without drafts, by the number of texts."""
         self.rounds, self.tried = -self.PLAIN_ROUNDS, self.TRIED_ROUNDS
-        self.seconds, self.plain_seconds = 0.0, 0.0
+        self.lost: list[float] = []
+        """By how many rounds without drafts each round of this stretch was behind."""
         self._emitted, self._drafted, self._settled = 0, False, 0
 
     @property
@@ -57,14 +61,13 @@ class Crowd:
         # The last round before a stretch ends with what its texts do to begin drafts.
         if self.rounds < 0 and self._settled > self.SETTLING:
             self.plain.clock(self.texts, seconds)
-        if self.rounds >= 0 and self.share:
-            self.seconds += seconds
-            self.plain_seconds += self._emitted * self.share
+        if self.rounds >= 0 and self.texts > 1 and self.plain.weight:
+            self.lost.append(seconds / self.plain.at(self.texts) - self._emitted / self.texts)
         self.rounds += 1
-        lost = self.seconds - self.plain_seconds
-        behind = min(lost / self.plain.at(self.texts), 2.0 * self.LOST_ROUNDS) if lost > 0.0 else 0.0
+        most, next_most = nlargest(2, [0.0, 0.0, *self.lost])
+        behind = sum(self.lost) - most + next_most
         if self.rounds == self.tried or behind > self.LOST_ROUNDS:
-            self.tried = self.TRIED_ROUNDS if behind else min(2 * self.tried, self.LONGEST_TRIED)
+            self.tried = self.TRIED_ROUNDS if behind > 0.0 else min(2 * self.tried, self.LONGEST_TRIED)
             self.rounds = -max(self.PLAIN_ROUNDS, round(behind / self.SPARED))
-            self.seconds = self.plain_seconds = 0.0
+            self.lost = []
         self._emitted, self._drafted = 0, False

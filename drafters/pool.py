@@ -103,6 +103,12 @@ class Pool:
         self.drafters = [members.get(drafter) or drafter.twin(target) for drafter in self.drafters]
         self.target = target
 
+    def disband(self) -> None:
+        """Let the caches of a twin go that is not used again. Groups and their members refer to each other, and would
+        hold them until Python's collector comes by."""
+        for drafter in self.drafters:
+            drafter.group = None
+
     @property
     def drafter_names(self) -> list[str]:
         """In the card's order."""

@@ -56,12 +56,12 @@ class Batch:
 
     def __init__(self, pool: Pool, most: int = MOST):
         self.pool, self.most = pool, most
-        self.costs = copy.deepcopy(pool.costs)  # in a batch the parts of a round cost less than alone
+        self.costs = pool.new_costs()  # in a batch the parts of a round cost less than alone
         self._streams = streams = Streams(getattr(pool.target.decoder, "runs", None))
         self._pools: dict[Stream[Any], Pool] = {}
         self._idle: list[Pool] = []
         self._drafting = 0.0  # for the target's step under way, where that is in another engine
-        weakref.finalize(self, streams.close).atexit = False
+        weakref.finalize(self, _end, streams, self._pools, self._idle).atexit = False
 
     def __len__(self) -> int:
         return len(self._streams)
@@ -85,7 +85,8 @@ class Batch:
         """
         if self.full:
             return None
-        self._idle = self._idle or [self.pool.twin()]
+        if not self._idle:
+            self._idle.append(self.pool.twin())
         pool = self._idle[-1]
         if not pool.caches.admit(text, pool, text.tokens):
             return None
@@ -180,14 +181,23 @@ class Batch:
 
     def close(self) -> None:
         """End all texts where they are."""
-        self._streams.close()
-        self._leave(list(self._pools))
+        _end(self._streams, self._pools, self._idle)
 
     def _leave(self, ended: Iterable[Stream[Any]]) -> None:
         for stream in ended:
             pool = self._pools.pop(stream)
             pool.caches.end(pool)
             self._idle.append(pool)
+
+
+def _end(streams: Streams, pools: dict[Stream[Any], Pool], idle: list[Pool]) -> None:
+    """End all texts of a batch, and let the caches of all twins go."""
+    streams.close()
+    for twin in [*pools.values(), *idle]:
+        twin.caches.end(twin)
+        twin.disband()
+    pools.clear()
+    idle.clear()
 
 
 def generate_batch(

@@ -72,7 +72,8 @@ class RateHedge(Policy):
     *Evaluations.* Each round tells about the drafter that was played, for nothing. All are evaluated together when that
     is worth its time: what one of them would save on average by being better than the present choice (the value of
     perfect information about it, Howard 1966), in the text to come: ``HORIZON`` times what there has been, or up to
-    the next change, whichever comes first. The first drafter is what past queries or the router make expect.
+    the next change, whichever comes first. The first drafter is what past queries or the router make expect. In a batch
+    there are none: each would hold up all texts, and tell about one.
     Where no draft seems to pay one is made all the same in the first round and, less and less often, in later ones:
     without drafts there is no evidence of them, nor of what they cost by now.
     """
@@ -216,8 +217,8 @@ class RateHedge(Policy):
         return self.length
 
     def wants_evaluation(self, emitted: int) -> bool:
-        if self.resting or self.arm_count == 1 or self._as_expected(emitted) or (self.length == 0 and not self.alone):
-            return False  # in a batch that hardly drafts there is nothing to be saved
+        if self.resting or self.arm_count == 1 or not self.alone or self._as_expected(emitted):
+            return False
         fixed, per_token = self.pairs.evaluation
         horizon = min(HORIZON * self.elapsed, 1.0 / (self.rate * max(1.0 - self.settings.memory, 1e-9)))
         most = horizon * (1.0 - self.rate * self.pairs.fastest)  # to be saved, were the best drafter known

@@ -48,7 +48,7 @@ def test_a_stretch_that_loses_much_ends_before_its_time():
     crowd = Crowd()
     rounds(crowd, Crowd.PLAIN_ROUNDS, texts=4, seconds=9.0, emitted=2, drafting=True)
     assert rounds(crowd, 6, texts=4, seconds=2.4, emitted=2, drafting=True) == 4
-    assert -crowd.rounds == round(16 / Crowd.SPARED) - 2 and crowd.seconds == 0.0
+    assert -crowd.rounds == round(16 / Crowd.SPARED) - 2 and crowd.lost == []
 
 
 @pytest.mark.parametrize("seconds", [0.41, 0.45, 0.6, 3.0])
@@ -66,7 +66,9 @@ def test_a_stall_of_the_machine_does_not_end_drafts_for_long():
     crowd = Crowd()
     rounds(crowd, Crowd.PLAIN_ROUNDS, texts=2, seconds=0.2, emitted=2, drafting=True)
     rounds(crowd, 1, texts=2, seconds=1000.0, emitted=2, drafting=True)
-    assert -crowd.rounds == 2 * Crowd.LOST_ROUNDS / Crowd.SPARED
+    assert crowd.drafts
+    rounds(crowd, Crowd.TRIED_ROUNDS - 1, texts=2, seconds=0.3, emitted=2, drafting=True)
+    assert -crowd.rounds == Crowd.PLAIN_ROUNDS and crowd.tried == 2 * Crowd.TRIED_ROUNDS
 
 
 def test_drafts_are_tried_again_and_may_pay_then():

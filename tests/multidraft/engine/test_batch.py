@@ -1,5 +1,6 @@
 """Texts decoded at once: each gets what it gets alone, from the same drafts, and they share forwards."""
 
+import gc
 import threading
 
 import pytest
@@ -206,6 +207,32 @@ def test_a_batch_ends_with_its_block_and_with_its_last_reference(pool):
     batch.step()
     del batch
     assert pool.lock._depth == 0
+
+
+@pytest.mark.parametrize("way", ["with", "close", "drop"])
+def test_caches_of_a_batch_are_free_when_it_ends(pool, way):
+    """Not only when Python's collector comes by: those of the next batch would be new ones, and all would grow."""
+    models = [pool.target.decoder.runs, *(drafter.model.runs for drafter in pool.drafters if drafter.kind == "lm")]
+    gc.collect()
+    before = [sorted(model._written) for model in models]
+    gc.disable()
+    try:
+        batch = Batch(pool)
+        for prompt in PROMPTS:
+            batch.start(text(prompt, "normal-hedge:every=1"))
+        for _ in range(2):
+            batch.step()
+        assert [len(model._written) for model in models] == [len(slots) + len(PROMPTS) for slots in before]
+        if way == "with":
+            with batch:
+                pass
+        elif way == "close":
+            batch.close()
+        else:
+            del batch
+        assert [sorted(model._written) for model in models] == before
+    finally:
+        gc.enable()
 
 
 @pytest.fixture

@@ -53,6 +53,16 @@ def test_in_a_batch_the_first_round_is_no_try_and_no_prompt_is_read_before_it_is
     assert list(made(costs=replace(STEADY, texts=2)).candidates()) == []
 
 
+def test_in_a_batch_nothing_is_evaluated():
+    """Alone it would be: a draft fails at once, and another drafter may be better."""
+    for texts in (1, 2):
+        policy = made(costs=replace(STEADY, texts=texts))
+        policy.select()
+        played(policy, accepted=0)
+        policy.select()
+        assert policy.wants_evaluation(1) == (texts == 1)
+
+
 def test_cold_those_read_the_prompt_that_cost_least():
     """All are taken to have the same acceptance; what is dear is read when it is first asked."""
     dear = replace(STEADY, draft_step=STEADY.draft_step * np.array([1.0, 1.0, 9.0]))
