@@ -176,10 +176,10 @@ class OnnxHead:
         outputs: dict[str, Array] = {"made": made, "logits": logits, "tokens": tokens, "chances": chances}
         outputs |= {f"new_{name}": cache for name, cache in self._caches.items()}
         read: dict[str, Array] = {**inputs, "hidden": hidden, **self._caches}
-        binding = bind(self._session, read, outputs)
+        bind(binding := self._session.io_binding(), read, outputs)
         fusing, features = None, np.empty((1, length if fused else 0, self._width), np.float32)
         if fused and self._fuse:
-            fusing = bind(self._fuse, {"features": features}, {"hidden": hidden})
+            bind(fusing := self._fuse.io_binding(), {"features": features}, {"hidden": hidden})
         buffers = _Buffers(binding, fusing, inputs, features, hidden, made, logits, tokens, chances)
         if length <= HELD_TOKENS:
             self._buffers.put(key, buffers)

@@ -72,6 +72,8 @@ class OnnxModel:
         self._session: onnxruntime.InferenceSession | None = None
         self._captured = set[int]()
         self._buffers = Held[_Buffers]()
+        self._bound: dict[tuple[int, int], onnxruntime.IOBinding] = {}
+        """For forwards of more tokens than buffers are held for, by first slot and texts: their caches are bound."""
         kv_heads, size = int(self.config.num_key_value_heads), head_size_of(self.config)
         self._pages = Pages((2 * self.config.num_hidden_layers, 0, kv_heads, 0, size))
         """Keys and values by turns, ``(2 layers, slots, kv heads, room, head size)``."""
@@ -194,7 +196,8 @@ class OnnxModel:
     def _load(self, capture: set[int]) -> onnxruntime.InferenceSession:
         graph = DecoderGraph(self.model, sorted(capture | self._captured), self.int8, verifies=self.verifies)
         session = session_of(graph)
-        self._graph, self._session, self._buffers, self._captured = graph, session, Held(), set(graph.capture)
+        self._graph, self._session, self._captured = graph, session, set(graph.capture)
+        self._buffers, self._bound = Held(), {}
         return session
 
     @torch.inference_mode()
@@ -214,7 +217,7 @@ class OnnxModel:
                 layer[slot, :, :end] = before[slot, :, :end]
             self._pages.forget(before)  # or for a moment there would be twice as much
         self._rotation = rotation(*(part[0, :, : size // 2] for part in rotary))
-        self._pages, self._buffers = pages, Held()
+        self._pages, self._buffers, self._bound = pages, Held(), {}
 
     def _fill_one(self, feed: Feed) -> _Buffers:
         """The inputs and outputs of a forward of one text, the inputs filled in."""
@@ -283,8 +286,6 @@ class OnnxModel:
             return found
         assert self._session is not None
         room = self._pages.shape[3]
-        slots = self._cache[:, first : first + texts]
-        caches = {f"{('key', 'value')[i % 2]}_{i // 2}": cache for i, cache in enumerate(slots)}
         inputs: dict[str, np.ndarray] = {
             "ids": np.zeros(tokens, np.int64),
             "pad": np.zeros((texts, longest), np.int64),
@@ -307,11 +308,18 @@ class OnnxModel:
         likeliest: Likeliest = np.empty(rows, np.int64), np.empty(rows, np.float32)
         hidden = {layer: np.empty((tokens, size), np.float32) for layer in self._graph.capture}
         outputs: dict[str, Array] = {"logits": logits, **dict(zip(("tokens", "chances"), likeliest, strict=True))}
-        outputs |= {f"new_{name}": cache for name, cache in caches.items()}
         outputs |= {f"hidden_{layer}": states for layer, states in hidden.items()}
-        binding = bind(self._session, inputs | caches, outputs)
+        held = tokens <= HELD_TOKENS
+        if held or (binding := self._bound.get((first, texts))) is None:
+            slots = enumerate(self._cache[:, first : first + texts])
+            caches = {f"{('key', 'value')[i % 2]}_{i // 2}": cache for i, cache in slots}
+            binding = self._session.io_binding()
+            bind(binding, caches, {f"new_{name}": cache for name, cache in caches.items()})
+            if not held:  # they are most of what is bound
+                self._bound[first, texts] = binding
+        bind(binding, inputs, outputs)
         ids, positions, past = (inputs[name] for name in ("ids", "positions", "past"))
         buffers = _Buffers(binding, inputs, ids, positions, past, logits, likeliest, hidden)
-        if tokens <= HELD_TOKENS:
+        if held:
             self._buffers.put(key, buffers)
         return buffers

@@ -84,17 +84,13 @@ def run_options(tokens: int) -> onnxruntime.RunOptions | None:
     return _shrinking() if tokens > HELD_TOKENS else None
 
 
-def bind(
-    session: onnxruntime.InferenceSession, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
-) -> onnxruntime.IOBinding:
-    """Bind arrays on the CPU as they lie in memory, which has to live as long. An array may be input and output where
-    the graph is done with reading it before the output is written."""
-    binding = session.io_binding()
+def bind(binding: onnxruntime.IOBinding, inputs: Mapping[str, Array], outputs: Mapping[str, Array]) -> None:
+    """Bind arrays on the CPU as they lie in memory, which has to live as long, in place of those bound before. An array
+    may be input and output where the graph is done with reading it before the output is written."""
     for name, array in inputs.items():
         binding.bind_input(name, "cpu", 0, *_layout(array))
     for name, array in outputs.items():
         binding.bind_output(name, "cpu", 0, *_layout(array))
-    return binding
 
 
 def _layout(array: Array) -> tuple[type, tuple[int, ...], int]:
