@@ -298,12 +298,4 @@ def _run(
         datetime.now(UTC) if ended is None else datetime.fromtimestamp(ended - (found.request_seconds or 0.0), UTC)
     )
     made = Conditions(source, "", "", "", "")
-    return Run(
-        generation,
-        SamplingParams(draft_length=8),
-        0,
-        made,
-        Origin(source, task or None),
-        created_at=created,
-        reported=found,
-    )
+    return Run(generation, SamplingParams(), 0, made, Origin(source, task or None), created_at=created, reported=found)
