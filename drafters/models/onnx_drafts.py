@@ -61,7 +61,7 @@ class Drafts:
     def run(self, feeds: Sequence[DraftFeed]) -> list[Draft]:
         """Those of several texts share the forward of each token."""
         model = self._model
-        if len(feeds) == 1 and feeds[0].options.params.greedy:
+        if len(feeds) == 1 and feeds[0].options.params.greedy:  # most drafts are: half as much Python between forwards
             return [model.draft(feeds[0])]
         chains = [_Chain(feed, model.whole) for feed in feeds]
         until = max(chain.end + chain.options.length for chain in chains)

@@ -13,7 +13,6 @@ from typing import Any
 from drafters.errors import ContextWindowError
 from drafters.hardware import Trimming, describe
 from drafters.pool import Pool
-from drafters.sampling import SamplingParams
 from multidraft._version import version
 from multidraft.bench.measure import Measurement, Request
 from multidraft.engine.decoding import Decoding
@@ -90,10 +89,9 @@ class Workbench:
         Raises:
             UserError: the prompt cannot be run, or too much else is to be done.
         """
-        params = SamplingParams(draft_length=self.pool.draft_length)
-        decoding = Decoding(self.pool, prompt, DEFAULT_POLICY, params, learn=False)
+        decoding = Decoding(self.pool, prompt, DEFAULT_POLICY, learn=False)
         self.limits.check_text(len(decoding.context), 1)
-        known = context_of(decoding.pool, decoding.policy, decoding.generation, params)
+        known = context_of(decoding.pool, decoding.policy, decoding.generation, decoding.params)
         # Between rounds, for costs are measured in them.
         return self.jobs.do(lambda: beginning(decoding.policy, known)).result()
 
