@@ -154,9 +154,14 @@ class CostMeter:
         drafters: how many there are.
         shapes: of each its shape, where drafters of one shape are known to take equally long: what is measured of one
             of them is measured of all, or those that have hardly drafted would look as dear as their first rounds.
+        alone: whether it measures texts that are decoded alone.
+
+    Attributes:
+        in_batches: the meter of several texts decoded at once, when the parts of a round cost each of them less.
     """
 
-    def __init__(self, drafters: int, shapes: Sequence[Hashable] | None = None):
+    def __init__(self, drafters: int, shapes: Sequence[Hashable] | None = None, *, alone: bool = True):
+        self.in_batches = CostMeter(drafters, shapes, alone=False) if alone else self
         self.plain, self.verify, self.evaluation = LinearFit(), LinearFit(), LinearFit()
         shapes = range(drafters) if shapes is None else shapes
         self.shapes = [shapes.index(shape) for shape in shapes]  # by the first drafter that has it

@@ -13,10 +13,8 @@ class Crowd:
     Drafts prolong the round of all, so the choice is one for all: stretches with drafts, the drafters' reading of
     prompts included, are compared with what the same tokens would have taken without. Where drafts lose, they are not
     tried again until that loss is a small share of the time; so trials cost little, as in conservative bandits
-    (Wu et al. 2016, arXiv 1602.04282), whose budget is a share of what the safe arm makes.
-
-    Attributes:
-        texts: how many are decoded at once.
+    (Wu et al. 2016, arXiv 1602.04282), whose budget is a share of what the safe arm makes. What rounds take is known
+    from batch to batch.
     """
 
     PLAIN_ROUNDS, SETTLING = 12, 3
@@ -32,13 +30,29 @@ class Crowd:
     """The share of the time that stretches in which drafts do not pay may cost."""
 
     def __init__(self) -> None:
-        self.texts = 1
+        self._texts, self._measured = 1, set[int]()
         self.plain = LinearFit()
         """Seconds of a round without drafts, by the number of texts."""
         self.rounds, self.tried = -self.PLAIN_ROUNDS, self.TRIED_ROUNDS
         self.lost: list[float] = []
         """By how many rounds without drafts each round of this stretch was behind."""
         self._emitted, self._drafted, self._settled = 0, False, 0
+
+    def begin(self) -> None:
+        """A batch begins: drafts are tried, whatever they were worth to the texts before."""
+        self.rounds, self.lost = max(self.rounds, -self.PLAIN_ROUNDS), []
+        self._emitted, self._drafted = 0, False
+
+    @property
+    def texts(self) -> int:
+        """How many are decoded at once."""
+        return self._texts
+
+    @texts.setter
+    def texts(self, texts: int) -> None:
+        self._texts = texts
+        if self.rounds >= 0 and texts > 1 and texts.bit_length() not in self._measured:
+            self.rounds, self.lost = -self.PLAIN_ROUNDS, []
 
     @property
     def drafts(self) -> bool:
@@ -61,6 +75,7 @@ class Crowd:
         # The last round before a stretch ends with what its texts do to begin drafts.
         if self.rounds < 0 and self._settled > self.SETTLING:
             self.plain.clock(self.texts, seconds)
+            self._measured.add(self.texts.bit_length())
         if self.rounds >= 0 and self.texts > 1 and self.plain.weight:
             self.lost.append(seconds / self.plain.at(self.texts) - self._emitted / self.texts)
         self.rounds += 1

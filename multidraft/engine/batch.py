@@ -56,7 +56,8 @@ class Batch:
 
     def __init__(self, pool: Pool, most: int = MOST):
         self.pool, self.most = pool, most
-        self.costs = pool.new_costs()  # in a batch the parts of a round cost less than alone
+        self.costs = pool.costs.in_batches
+        self.costs.crowd.begin()
         self._streams = streams = Streams(getattr(pool.target.decoder, "runs", None))
         self._pools: dict[Stream[Any], Pool] = {}
         self._idle: list[Pool] = []
@@ -101,8 +102,8 @@ class Batch:
         """Go on until the target has run once for all that wait for it; returns the streams that have ended."""
         ended, begun = list[Stream[Any]](), time.perf_counter() - self._streams.outside
         shares = self._streams.shares
-        self.costs.crowd.texts = len(self) if shares else 1
         with self.pool.lock:
+            self.costs.crowd.texts = len(self) if shares else 1
             verified = False
             while len(self) and not verified:
                 verified = self._streams.at_last

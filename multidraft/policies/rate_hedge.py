@@ -74,8 +74,11 @@ class RateHedge(Policy):
     perfect information about it, Howard 1966), in the text to come: ``HORIZON`` times what there has been, or up to
     the next change, whichever comes first. The first drafter is what past queries or the router make expect. In a batch
     there are none: each would hold up all texts, and tell about one.
-    Where no draft seems to pay one is made all the same in the first round and, less and less often, in later ones:
-    without drafts there is no evidence of them, nor of what they cost by now.
+
+    *No draft.* Where none seems to pay one is made all the same in the first round and, less and less often, in later
+    ones: without drafts there is no evidence of them, nor of what they cost by now. In a batch drafts are made while
+    they pay for all texts together (:class:`~drafters.crowd.Crowd`): one that made none would be written on in small
+    steps while the others' drafts are verified, and be decoded alone in the end.
     """
 
     name = "rate-hedge"
@@ -176,8 +179,8 @@ class RateHedge(Policy):
 
     @property
     def resting(self) -> bool:
-        """Whether it looks at nothing in this round: where a batch does not draft; where drafts do not pay, no more
-        often than costs are read, and in a batch, which others tell about too, less and less often."""
+        """Whether it looks at nothing in this round: where a batch does not draft; where drafts do not pay a text alone,
+        until costs are read again."""
         return self.asleep or self.paused or (self.undrafted > 0 and self.t < self.wakes)
 
     @property
@@ -200,8 +203,8 @@ class RateHedge(Policy):
         rates = self.tokens / seconds
         arm, column = divmod(int((rates * self.luck).argmax()), self.longest)
         self.rate = float(rates[arm, column])
-        self.probing = self.rate * self.plain <= 1.0
-        if self.probing and (not self.alone or self.undrafted < self.retry_after):
+        self.probing = self.alone and self.rate * self.plain <= 1.0
+        if self.probing and self.undrafted < self.retry_after:
             self.probing = False
             self.rate, self.seconds, self.length = 1.0 / self.plain, self.plain, 0
             return NO_DRAFTER
@@ -274,8 +277,7 @@ class RateHedge(Policy):
             self._learn(*self.seen)
         self.undrafted = self.undrafted + 1 if arm == NO_DRAFTER else 0
         if not rested:
-            next_refresh = self.t - self.t % REFRESH + REFRESH
-            self.wakes = next_refresh if self.alone else max(next_refresh, self.t + self.undrafted)
+            self.wakes = self.t - self.t % REFRESH + REFRESH
         if self.probing:
             self.retry_after = max(REFRESH - 1, RETRY_GROWTH * self.retry_after)
         elif self.undrafted == 0:

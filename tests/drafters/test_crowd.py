@@ -80,6 +80,25 @@ def test_drafts_are_tried_again_and_may_pay_then():
     assert -crowd.rounds == Crowd.PLAIN_ROUNDS and crowd.tried == 2 * Crowd.TRIED_ROUNDS
 
 
+def test_what_rounds_take_is_known_from_batch_to_batch_and_drafts_are_tried_in_each():
+    crowd = Crowd()
+    rounds(crowd, Crowd.PLAIN_ROUNDS + 5, texts=4, seconds=0.1, emitted=2, drafting=True)
+    crowd.begin()
+    assert rounds(crowd, 5, texts=4, seconds=0.1, emitted=2, drafting=True) == 5, "drafts go on where they pay"
+    rounds(crowd, 5, texts=4, seconds=9.0, emitted=2, drafting=True)
+    assert -crowd.rounds > Crowd.PLAIN_ROUNDS
+    crowd.begin()
+    assert rounds(crowd, Crowd.PLAIN_ROUNDS, texts=4, seconds=0.1, emitted=2, drafting=True) == 0
+    assert crowd.drafts and crowd.lost == []
+
+
+def test_rounds_without_drafts_are_measured_for_each_power_of_two_texts():
+    crowd = Crowd()
+    for texts, plain in ((4, 12), (7, 0), (8, 12), (5, 0), (2, 12), (1, 0), (3, 0)):
+        drafted = rounds(crowd, 20, texts=texts, seconds=0.1, emitted=2, drafting=True)
+        assert drafted == 20 - plain, texts
+
+
 def test_the_round_in_which_drafts_begin_is_not_one_without_drafts():
     """Its texts begin to draft before it ends."""
     crowd = Crowd()

@@ -44,13 +44,21 @@ def test_a_round_without_a_draft_has_the_target_s_rate():
     assert (policy.rate, policy.seconds, policy.length) == (0.5, 2.0, 0)
 
 
-def test_in_a_batch_the_first_round_is_no_try_and_no_prompt_is_read_before_it_is_needed():
-    """Alone a drafter that does not pay is tried once all the same; in a batch other texts tell what it costs."""
+def test_in_a_batch_no_prompt_is_read_before_it_is_needed():
     slow = replace(STEADY, draft_step=np.full(3, 9.0))
     assert list(made(costs=slow).candidates()) == [0, 1, 2] and made(costs=slow).select() == 0
-    policy = made(costs=replace(slow, texts=2))
-    assert list(policy.candidates()) == [] and policy.select() == NO_DRAFTER
     assert list(made(costs=replace(STEADY, texts=2)).candidates()) == []
+
+
+def test_in_a_batch_that_drafts_it_does_too_at_the_best_length():
+    """Alone a drafter that does not pay is tried once, with a longest draft, and then less and less often."""
+    alone = made(costs=replace(STEADY, draft_step=np.full(3, 9.0)))
+    batched = made(costs=replace(STEADY, draft_step=np.full(3, 9.0), texts=2))
+    for t in range(8):
+        assert (alone.select() == NO_DRAFTER) == (t > 0)
+        assert batched.select() != NO_DRAFTER and batched.chosen == 1 and not batched.probing
+        for policy in (alone, batched):
+            played(policy, policy.arm if policy.length else NO_DRAFTER, 0, policy.length)
 
 
 def test_in_a_batch_nothing_is_evaluated():
@@ -95,15 +103,6 @@ def test_in_a_batch_that_does_not_draft_it_begins_when_that_does():
     assert policy.unread.tolist() == [53, 53, 53], "nobody has read anything"
 
 
-def test_in_a_batch_it_looks_less_and_less_often_whether_drafts_pay():
-    policy, looked = made(costs=replace(STEADY, draft_step=np.full(3, 9.0), texts=2)), []
-    for t in range(100):
-        looked += [] if policy.resting else [t]
-        assert policy.select() == NO_DRAFTER
-        played(policy, NO_DRAFTER, 0, 0)
-    assert looked == [0, 8, 18, 38, 78]
-
-
 def test_only_drafters_that_the_start_trusts_read_the_prompt_at_once():
     policy = policy_with(STEADY, 3, "rate-hedge", lambda prompt: [0.1, 1.0, 0.2])
     assert list(policy.candidates()) == [1]
@@ -122,7 +121,8 @@ def test_what_a_drafter_has_to_read_is_spread_over_as_many_rounds_as_there_were(
 
 def test_where_drafts_do_not_pay_it_looks_no_more_often_than_it_reads_costs():
     """What was emitted meanwhile counts then."""
-    policy = made(spec="rate-hedge:memory=0.9", costs=replace(STEADY, draft_step=np.full(3, 9.0), texts=2))
+    policy = made(spec="rate-hedge:memory=0.9", costs=replace(STEADY, draft_step=np.full(3, 9.0)))
+    policy.retry_after = 99
     policy.belief[:] = first = np.eye(13)[[0, 0, 0]]
     policy.pairs.silent[:] = 1.0
     start = policy.typical.copy()
