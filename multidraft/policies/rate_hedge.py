@@ -179,8 +179,8 @@ class RateHedge(Policy):
 
     @property
     def resting(self) -> bool:
-        """Whether it looks at nothing in this round: where a batch does not draft; alone, where drafts do not pay, until it
-        reads costs again."""
+        """Whether it looks at nothing in this round: where a batch does not draft, and alone where drafts do not pay,
+        until it reads costs again."""
         return self.asleep or self.paused or (self.undrafted > 0 and self.t < self.wakes)
 
     @property
