@@ -84,7 +84,7 @@ def probabilities(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
     # The largest becomes 0, so that a small temperature makes none infinite; one beyond float32's reach acts like the
     # last within it, so that minus infinity stays what it is.
     temperature = min(max(params.temperature, 1e-30), 1e30)
-    logits = (logits - logits.amax(dim=-1, keepdim=True)) / temperature
+    logits = (logits - logits.amax(dim=-1, keepdim=True)).div_(temperature)
     if 0 < params.top_k < logits.shape[-1]:
         border = logits.topk(params.top_k, dim=-1).values[..., -1:]
         logits = logits.masked_fill(logits < border, -torch.inf)
@@ -144,4 +144,13 @@ def drawn(probs: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
 
 def draw(probs: torch.Tensor, generator: torch.Generator) -> int:
     """Draw one token id from ``probs`` ``(V,)`` (need not be normalised)."""
-    return int(drawn(probs[None], uniforms(1, generator)))
+    return draw_by(probs, float(uniforms(1, generator)))
+
+
+def draw_by(probs: torch.Tensor, uniform: float) -> int:
+    """The token id that a uniform number draws from ``probs`` ``(V,)`` (need not be normalised)."""
+    if probs.device.type != "cpu":
+        return int(drawn(probs[None], torch.tensor([uniform], dtype=torch.float64, device=probs.device)))
+    cumulated = probs.numpy().cumsum(dtype=np.float64)  # NumPy is quicker for so little
+    place = int(cumulated.searchsorted(uniform * cumulated[-1], side="right"))
+    return min(place, len(cumulated) - 1)

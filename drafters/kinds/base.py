@@ -23,7 +23,7 @@ from drafters.source import Place, Quantization, Source, Strict
 
 Confidence = Annotated[
     float,
-    Field(ge=0, lt=1, description="a greedy draft ends once the product of its tokens' probabilities falls below this"),
+    Field(ge=0, lt=1, description="a draft ends once the product of its tokens' probabilities falls below this"),
 ]
 
 

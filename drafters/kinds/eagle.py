@@ -30,7 +30,7 @@ from drafters.models.onnx_head import unsupported
 from drafters.models.teacher_forcing import gamma_of
 from drafters.models.token_map import read_token_map, spread
 from drafters.proposing import FeatureDrafter
-from drafters.sampling import SamplingParams, certainties, draw, probabilities
+from drafters.sampling import SamplingParams, certainties, draw_by, probabilities, uniforms
 from drafters.source import Source
 from drafters.tree import Growth, gamma_of_drafts
 
@@ -158,7 +158,12 @@ class EagleDrafter(FeatureDrafter):
             part: the positions of the others.
         """
         if part.p is not None:
-            return gamma_of(self._in_target_vocabulary(logits[seen:])[None], part)[:, 0], sure
+            whole = self._in_target_vocabulary(logits)
+            chances = gamma_of(whole[None, seen:], part)[:, 0] * (sure[seen:] >= self.log_confidence)
+            if self.log_confidence > -math.inf:
+                q = probabilities(whole, part.params).gather(-1, text[: len(whole), None])[:, 0]
+                sure = sure + q.log().double().cpu().numpy()
+            return chances, sure
         best = logits.argmax(dim=-1)
         tokens_of_target = best if self.head.to_target is None else self.head.to_target[best]
         hits = (tokens_of_target == text[: len(best)]).cpu().numpy() & (sure >= self.log_confidence)
@@ -173,13 +178,15 @@ class EagleDrafter(FeatureDrafter):
             tokens, logits = self.head.draft(made, start, length, self.log_confidence, with_logits=with_q)
             q = probabilities(self._in_target_vocabulary(torch.cat(logits)), params) if with_q else None
             return Draft.chain(tokens, q)
-        tokens, rows = list[int](), list[torch.Tensor]()
-        while len(tokens) < length:
+        tokens, rows, sure = list[int](), list[torch.Tensor](), 0.0
+        points = uniforms(length, generator).tolist()
+        while len(tokens) < length and sure >= self.log_confidence:
             if tokens:
                 ids = torch.tensor(tokens[-1:], device=self.head.device)
                 made = self.head.step(ids, made.hidden, start + len(tokens) - 1)
             rows.append(probabilities(self._in_target_vocabulary(made.logits), params))
-            tokens.append(draw(rows[-1][0], generator))
+            tokens.append(draw_by(rows[-1][0], points[len(tokens)]))
+            sure += float(rows[-1][0, tokens[-1]].log())
         return Draft.chain(tokens, torch.cat(rows), sampled=True)
 
     def _trees(

@@ -40,10 +40,8 @@ class LMDrafter(Drafter):
         model: where the logits come from.
         vocab_size: the target's vocabulary size; padded or missing rows of the drafter's are aligned to it.
         window: what it reads of long contexts; by default all that fits its model, and nothing longer.
-        confidence: a greedy draft ends with the token at which the drafter's probabilities of its tokens, multiplied,
-            fall below this. What is cut off had little chance of being accepted, and would have cost a step each.
-            Sampled drafts run to their full length: a token that the drafter finds unlikely may be as likely to
-            the target, and is then accepted.
+        confidence: a draft ends with the token at which the drafter's probabilities of its tokens, multiplied, fall
+            below this, 0 for never; of a sampled draft, those that its tokens were drawn with.
     """
 
     kind = "lm"

@@ -14,7 +14,7 @@ from torch import Generator
 from torch.nn import functional
 
 from drafters.draft import Draft
-from drafters.sampling import SamplingParams, draw, likeliest, probabilities
+from drafters.sampling import SamplingParams, draw_by, likeliest, probabilities, uniforms
 
 Likeliest = tuple[np.ndarray, np.ndarray]
 """Of each row of logits the most probable token, int64 ``(rows,)`` (ties: the lowest id), and its log-probability,
@@ -32,8 +32,9 @@ class DraftOptions:
         length: most tokens, >= 1.
         generator: what draws the tokens if ``params`` say so.
         vocab_size: of the target, whose tokens these are.
-        log_confidence: a greedy draft ends with the token at which the logarithms of its tokens' probabilities add up
-            to less.
+        log_confidence: a draft ends with the token at which the logarithms of its tokens' probabilities add up to less.
+            Of a sampled draft these are the probabilities that they were drawn with. Whether a token follows then hangs
+            on those before it, not on itself, so what is accepted stays distributed as without.
         with_q: whether a greedy draft is to carry the probabilities that its tokens had; a sampled one does.
     """
 
@@ -51,10 +52,11 @@ class DraftOptions:
         return *sampling, self.vocab_size, self.log_confidence, self.with_q
 
 
-def aligned(logits: torch.Tensor, vocab_size: int) -> torch.Tensor:
-    """Logits over ``vocab_size`` tokens: rows of padding are cut off, tokens that a model lacks are impossible."""
+def aligned(logits: torch.Tensor, vocab_size: int, fill: float = -math.inf) -> torch.Tensor:
+    """Logits, or with a ``fill`` of 0 probabilities, over ``vocab_size`` tokens: rows of padding are cut off, tokens
+    that a model lacks are impossible."""
     missing = vocab_size - logits.shape[-1]
-    return logits if missing == 0 else functional.pad(logits, (0, missing), value=-math.inf)
+    return logits if missing == 0 else functional.pad(logits, (0, missing), value=fill)
 
 
 class Decoder(ABC):
@@ -119,6 +121,7 @@ class Decoder(ABC):
         end = start + len(ids)
         tokens: list[int] = []
         rows: list[torch.Tensor] = []
+        points = [] if params.greedy else uniforms(options.length, options.generator).tolist()
         sure = 0.0
         while len(tokens) < options.length and sure >= options.log_confidence:
             if tokens:
@@ -136,7 +139,8 @@ class Decoder(ABC):
                     rows.append(logits.clone())
             else:
                 rows.append(probabilities(logits, params))
-                tokens.append(draw(rows[-1][0], options.generator))
+                tokens.append(draw_by(rows[-1][0], points[len(tokens)]))
+                sure += float(rows[-1][0, tokens[-1]].log())
         if not rows:
             return Draft.chain(tokens)
         q = torch.cat(rows)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 
 import torch
 
@@ -10,46 +11,49 @@ from drafters.draft import Draft
 from drafters.models.decoder import Likeliest, aligned
 from drafters.models.feeds import DraftFeed, Feed
 from drafters.models.onnx_model import OnnxModel
-from drafters.sampling import draw, probabilities
+from drafters.sampling import draw_by, probabilities, uniforms
 
 
 class _Chain:
     """The draft of one text so far.
 
-    Args:
-        whole: makes lent logits those of the whole vocabulary.
-
     Attributes:
         end: how many positions are cached when its last token is fed.
     """
 
-    def __init__(self, feed: DraftFeed, whole: Callable[[torch.Tensor], torch.Tensor]):
+    def __init__(self, feed: DraftFeed, model: OnnxModel):
         self.slot, self.end, self.options = feed.slot, feed.start + len(feed.ids) - 1, feed.options
-        self.whole = whole
-        self.tokens, self.rows, self.sure = list[int](), list[torch.Tensor](), 0.0
+        self._model = model
+        self.tokens, self._rows, self._sure = list[int](), list[torch.Tensor](), 0.0
+        self._uniforms: list[float] = []
+        if not self.options.params.greedy:
+            self._uniforms = uniforms(self.options.length, self.options.generator).tolist()
 
     def goes_on(self, row: int, found: Likeliest | None, logits: torch.Tensor) -> bool:
         """Whether more follows the token of one row of lent logits, which is the next here."""
         options, own = self.options, logits[row : row + 1]
         if options.params.greedy:
             assert found is not None
-            self.tokens.append(int(found[0][row]))
-            self.sure += float(found[1][row])
-            self.rows += [own.clone()] if options.with_q else []
-        else:
-            self.rows.append(probabilities(aligned(self.whole(own), options.vocab_size), options.params))
-            self.tokens.append(draw(self.rows[-1][0], options.generator))
+            token, chance = int(found[0][row]), float(found[1][row])
+            self._rows += [own.clone()] if options.with_q else []
+        else:  # of a token map's tokens alone: there are fewer
+            self._rows.append(probabilities(own, options.params))
+            token = draw_by(self._rows[-1][0], self._uniforms[len(self.tokens)])
+            chance = math.log(self._rows[-1][0, token])
+            token = token if self._model.tokens is None else int(self._model.tokens[token])
+        self.tokens.append(token)
+        self._sure += chance
         self.end += 1
-        return len(self.tokens) < options.length and self.sure >= options.log_confidence
+        return len(self.tokens) < options.length and self._sure >= options.log_confidence
 
     def draft(self) -> Draft:
         """All of it."""
-        if not self.rows:
+        if not self._rows:
             return Draft.chain(self.tokens)
-        rows, params = torch.cat(self.rows), self.options.params
-        if not params.greedy:
-            return Draft.chain(self.tokens, rows, sampled=True)
-        return Draft.chain(self.tokens, probabilities(aligned(self.whole(rows), self.options.vocab_size), params))
+        params, size = self.options.params, self.options.vocab_size
+        fill = -math.inf if params.greedy else 0.0
+        q = aligned(self._model.whole(torch.cat(self._rows), fill), size, fill)
+        return Draft.chain(self.tokens, probabilities(q, params) if params.greedy else q, sampled=not params.greedy)
 
 
 class Drafts:
@@ -63,7 +67,7 @@ class Drafts:
         model = self._model
         if len(feeds) == 1 and feeds[0].options.params.greedy:  # most drafts are: half as much Python between forwards
             return [model.draft(feeds[0])]
-        chains = [_Chain(feed, model.whole) for feed in feeds]
+        chains = [_Chain(feed, model) for feed in feeds]
         until = max(chain.end + chain.options.length for chain in chains)
         model.make_room(max(feed.slot for feed in feeds) + 1, until)
         answers = model.run([Feed(feed.slot, feed.ids, feed.start, 1) for feed in feeds])

@@ -68,7 +68,7 @@ class OnnxModel:
         self.vocab_size, self.parameter_count = int(self.config.vocab_size), model.num_parameters()
         self.window = int(self.config.max_position_embeddings)
         self._sliding = sliding_window_of(self.config)
-        self._tokens = model.lm_head.tokens if isinstance(model.lm_head, ConfinedHead) else None
+        self.tokens = model.lm_head.tokens if isinstance(model.lm_head, ConfinedHead) else None
         self._session: onnxruntime.InferenceSession | None = None
         self._captured = set[int]()
         self._buffers = Held[_Buffers]()
@@ -130,9 +130,9 @@ class OnnxModel:
             answers.append(Answer(buffers.logits[rows], hidden, (tokens[rows], chances[rows])))
         return answers
 
-    def whole(self, logits: torch.Tensor) -> torch.Tensor:
-        """Logits of a token map's tokens as those of the whole vocabulary."""
-        return logits if self._tokens is None else spread(logits, self._tokens, self.vocab_size)
+    def whole(self, logits: torch.Tensor, fill: float = -math.inf) -> torch.Tensor:
+        """Logits of a token map's tokens, or with a ``fill`` of 0 probabilities, as those of the whole vocabulary."""
+        return logits if self.tokens is None else spread(logits, self.tokens, self.vocab_size, fill)
 
     def draft(self, feed: DraftFeed) -> Draft:
         """A greedy draft of one text; see :meth:`~drafters.models.decoder.Decoder.draft`.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
 import torch
 
-from drafters.base import Acceptances, Evidence, common_prefix, hits_by_depth
+from drafters.base import Acceptances, Evidence, common_prefix
 from drafters.models.window import Window
 from drafters.sampling import SamplingParams, certainties, probabilities
 
@@ -27,27 +28,23 @@ def gamma_of(logits: torch.Tensor, evidence: Evidence) -> np.ndarray:
     return torch.minimum(evidence.p, q).sum(dim=-1).T.clamp(0.0, 1.0).double().cpu().numpy()
 
 
-def accepted_prefixes(
-    hits: np.ndarray, log_probabilities: np.ndarray, log_confidences: np.ndarray, length: int
-) -> np.ndarray:
-    """How many tokens of the draft begun at each position are accepted, int64 ``(N, positions)``, where it ends with
-    the token at which the sum of its log-probabilities falls below the drafter's confidence.
+def by_depth(chances: np.ndarray, sure: np.ndarray, log_confidences: np.ndarray, length: int) -> np.ndarray:
+    """γ by depth, float64 ``(positions, K, N)``, of drafts that end with the token at which the sum of its
+    log-probabilities falls below the drafter's confidence; as of :meth:`~drafters.base.Drafter.gamma`.
 
     Args:
-        hits: whether the drafter's choice at each position is the text's token, bool ``(N, positions)``.
-        log_probabilities: of these choices where they are hits, ``(N, positions)``.
+        chances: that the next token is accepted, ``(N, positions)``.
+        sure: log-probability that the draft's token is the text's, ``(N, positions)``; minus infinity where it is not.
         log_confidences: ``(N,)``.
-        length: longest draft.
+        length: K.
     """
-    positions = hits.shape[1]
-    accepted = np.zeros(hits.shape, dtype=np.int64)
-    alive, sums = np.ones(hits.shape, dtype=bool), np.zeros(hits.shape)
+    drafters, positions = chances.shape
+    gamma, sums = np.zeros((positions, length, drafters)), np.zeros(chances.shape)
+    least = np.maximum(log_confidences, -sys.float_info.max)[:, None]  # of a draft that holds the text so far
     for depth in range(min(length, positions)):
-        begun = positions - depth
-        alive = alive[:, :begun] & (sums[:, :begun] >= log_confidences[:, None]) & hits[:, depth:]
-        accepted[:, :begun] += alive
-        sums = sums[:, :begun] + log_probabilities[:, depth:]
-    return accepted
+        gamma[depth:, depth] = (chances[:, depth:] * (sums >= least)).T
+        sums = sums[:, :-1] + sure[:, depth:-1]
+    return gamma
 
 
 class Judged:
@@ -65,7 +62,7 @@ class Judged:
 
     def at(self, part: Evidence, teacher_forced: Callable[[Evidence], torch.Tensor]) -> tuple[np.ndarray, np.ndarray]:
         """At the positions of ``part``: whether the drafters' choices are the text's tokens, bool ``(drafters, m)``,
-        and how probable these are to them where they are (logarithm, else 0)."""
+        and how probable these are to them (logarithm), minus infinity where they are not."""
         known = common_prefix(self.text, part.context) - part.start if self.start <= part.start else 0
         begin = part.start - self.start
         hits, sure = (kept[:, begin : begin + max(known, 0)] for kept in (self.hits, self.sure))
@@ -74,7 +71,7 @@ class Judged:
             new = Evidence(part.context, part.start + known, None, part.params)
             logits = teacher_forced(new)
             hit = gamma_of(logits, new).T > 0
-            certain = np.zeros(hit.shape)
+            certain = np.full(hit.shape, -np.inf)
             certain[hit] = certainties(logits[torch.from_numpy(hit).to(logits.device)])
             hits, sure = np.append(hits, hit, axis=1), np.append(sure, certain, axis=1)
         self.text, self.start, self.hits, self.sure = part.context, part.start, hits, sure
@@ -88,28 +85,45 @@ def judge(
     teacher_forced: Callable[[Evidence], torch.Tensor],
     judged: Judged,
 ) -> np.ndarray:
-    """γ ``(m, drafters)``, or ``(m, K, drafters)`` of greedy drafts that end where the drafter is no longer confident;
-    0 beyond the window.
+    """γ ``(m, drafters)``, or ``(m, K, drafters)`` of drafts that end where the drafter is no longer confident; 0
+    beyond the window.
 
     Args:
         log_confidences: of each drafter.
         teacher_forced: logits ``(drafters, m, V)`` at the positions of an evidence.
         judged: what is known of the text from before, where drafters may be unsure.
     """
-    if evidence.p is None and max(log_confidences) > -math.inf:
-        length, start = evidence.params.draft_length, evidence.begins().start
-        parts = window.parts(Evidence(evidence.context, start, None, evidence.params))
-        found = [judged.at(part, teacher_forced) for _, part in parts]
-        beyond = len(evidence.context) - start - sum(hits.shape[1] for hits, _ in found)
-        found.append((np.zeros((len(log_confidences), beyond), dtype=bool), np.zeros((len(log_confidences), beyond))))
-        hits, sure = (np.concatenate(rows, axis=1) for rows in zip(*found, strict=True))
-        accepted = accepted_prefixes(hits, sure, np.array(log_confidences), length)
-        return hits_by_depth(accepted, length)[-len(evidence) :]
+    if max(log_confidences) > -math.inf:
+        begun = Evidence(evidence.context, evidence.begins().start, None, evidence.params)
+        parts, greedy = window.parts(begun), evidence.p is None
+        found = [
+            judged.at(part, teacher_forced) if greedy else _sampled(part, evidence, teacher_forced) for _, part in parts
+        ]
+        beyond = np.zeros((len(log_confidences), len(begun) - sum(chances.shape[1] for chances, _ in found)))
+        chances, sure = (np.concatenate(rows, axis=1) for rows in zip(*found, (beyond, beyond), strict=True))
+        depths = by_depth(chances, sure, np.array(log_confidences), evidence.params.draft_length)
+        return depths[-len(evidence) :]
     gamma, done = np.zeros((len(evidence), len(log_confidences))), 0
     for count, part in window.parts(evidence):
         gamma[done : done + count] = gamma_of(teacher_forced(part), part)
         done += count
     return gamma
+
+
+def _sampled(
+    part: Evidence, evidence: Evidence, teacher_forced: Callable[[Evidence], torch.Tensor]
+) -> tuple[np.ndarray, np.ndarray]:
+    """At the positions of ``part``: the chances that what sampled drafts go on with is accepted, 0 before ``evidence``
+    begins, and how probable the text's tokens are to the drafters (logarithm); both ``(drafters, m)``."""
+    q = probabilities(teacher_forced(part), evidence.params)
+    text = torch.tensor(part.context[part.start :], device=q.device).expand(len(q), 1, -1).mT
+    sure = q.gather(-1, text)[..., 0].log().double().cpu().numpy()
+    seen = max(evidence.start - part.start, 0)
+    chances, place = np.zeros(sure.shape), part.start + seen - evidence.start
+    assert evidence.p is not None
+    p = evidence.p[place : place + len(part) - seen]
+    chances[:, seen:] = torch.minimum(p, q[:, seen:]).sum(dim=-1).clamp(0.0, 1.0).double().cpu().numpy()
+    return chances, sure
 
 
 class GreedyDrafter(Protocol):

@@ -89,8 +89,8 @@ class Drafts:
                     token = drawn(logits, noise[:, step])[:, None]
                 tokens.append(token)
                 scores.append(logits)
-                if like.log_confidence > -np.inf and noise is None:
-                    wide = logits.float()
+                if like.log_confidence > -np.inf:
+                    wide = logits.float() if noise is None else logits.log()
                     chances.append(wide.gather(-1, token) - wide.logsumexp(dim=-1, keepdim=True))
                 if step + 1 < steps:
                     x = run(Fed(token, start + step, places + step, first.bases))

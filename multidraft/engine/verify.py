@@ -124,15 +124,17 @@ def _verify_sampled_chain(draft: Draft, probs: torch.Tensor, generator: torch.Ge
     """Accept each token with min(1, p/q), and after the first rejection draw from the residual norm((p − q)₊); all at
     once, so that the device is waited for once."""
     assert draft.q is not None
-    count, p, q = len(draft), probs[: len(draft)], draft.q
+    count, p, q = len(draft), probs, draft.q
     tokens = to_device(torch.tensor(draft.tokens, dtype=torch.long), probs.device)[:, None]
     u = uniforms(count + 1, generator)
-    accepted = (u[:-1] * q.gather(1, tokens)[:, 0] < p.gather(1, tokens)[:, 0]).cumprod(dim=0).sum(dim=0, keepdim=True)
+    chances = p[:count].gather(1, tokens)[:, 0]
+    accepted = (u[:-1] * q.gather(1, tokens)[:, 0] < chances).cumprod(dim=0).sum(dim=0, keepdim=True)
+    sound_q = _drawable(q, tokens[:, 0]).amin(dim=0, keepdim=True)
+    # After the last token there is no q, so the residual is p itself.
+    p, q = p.index_select(0, accepted), q.index_select(0, accepted.clamp(max=count - 1)) * (accepted < count)
     residual = (p - q).clamp_(min=0.0)
     # p = q to the last bit leaves no residual; a rejection then has probability zero but for rounding.
-    after = torch.cat([torch.where(residual.sum(dim=-1, keepdim=True) > 0.0, residual, p), probs[count:]])
-    sound_q = _drawable(q, tokens[:, 0]).amin(dim=0, keepdim=True)
-    own = drawn(after.index_select(0, accepted), u[-1:])
+    own = drawn(torch.where(residual.sum(dim=-1, keepdim=True) > 0.0, residual, p), u[-1:])
     kept, last, drawable, *sound = torch.cat([accepted, own, sound_q, _sound(probs)]).tolist()
     _check_q(drawable)
     _check(sound, range(kept))

@@ -6,7 +6,7 @@ import torch
 
 from drafters.base import Evidence, hits_by_depth
 from drafters.draft import Draft
-from drafters.models.teacher_forcing import accepted_prefixes
+from drafters.models.teacher_forcing import by_depth
 from drafters.pool import load_pool
 from drafters.sampling import SamplingParams
 from drafters.tree import gamma_of_drafts
@@ -36,13 +36,27 @@ def test_hits_by_depth_are_read_off_the_acceptance_table():
 
 
 def test_drafts_end_where_confidence_ends():
-    hits = np.array([[True, True, True, False, True]])
-    logs = np.log(np.array([[0.5, 0.5, 0.9, 1.0, 0.9]]))
-    assert accepted_prefixes(hits, logs, np.array([-np.inf]), 4).tolist() == [[3, 2, 1, 0, 1]]
-    # below 0.4 after two tokens of 0.5; 0.45 after 0.5 and 0.9 goes on
-    assert accepted_prefixes(hits, logs, np.log([0.4]), 4).tolist() == [[2, 2, 1, 0, 1]]
-    assert accepted_prefixes(hits, logs, np.log([0.6]), 4).tolist() == [[1, 1, 1, 0, 1]]
-    assert accepted_prefixes(hits, logs, np.array([-np.inf]), 2).tolist() == [[2, 2, 1, 0, 1]]
+    hits = np.array([[1.0, 1.0, 1.0, 0.0, 1.0]])
+    logs = np.append(np.log([[0.5, 0.5, 0.9]]), [[-np.inf, np.log(0.9)]], axis=1)
+
+    def accepted(confidence, length):
+        with np.errstate(divide="ignore"):
+            gamma = by_depth(hits, logs, np.log([confidence]), length)
+        assert gamma.shape == (5, length, 1) and set(gamma.flat) == {0.0, 1.0}
+        return reached(gamma[..., 0])
+
+    assert accepted(0.0, 4) == [3, 2, 1, 0, 1]
+    assert accepted(0.4, 4) == [2, 2, 1, 0, 1], "below 0.4 after two tokens of 0.5; 0.45 after 0.5 and 0.9 goes on"
+    assert accepted(0.6, 4) == [1, 1, 1, 0, 1]
+    assert accepted(0.0, 2) == [2, 2, 1, 0, 1]
+
+
+def test_of_sampled_drafts_the_overlap_counts_as_far_as_they_go():
+    overlaps = np.array([[0.9, 0.5, 0.2], [0.3, 0.6, 0.7]])
+    logs = np.log([[0.5, 0.7, 0.1], [0.9, 0.1, 0.8]])
+    gamma = by_depth(overlaps, logs, np.log([0.4, 0.2]), 3)
+    assert gamma[..., 0].tolist() == [[0.9, 0, 0], [0.5, 0.5, 0], [0.2, 0.2, 0]], "0.5 goes on, 0.35 does not"
+    assert gamma[..., 1].tolist() == [[0.3, 0, 0], [0.6, 0.6, 0], [0.7, 0, 0]]
 
 
 def test_gamma_of_drafts_follows_the_text_from_where_each_began():

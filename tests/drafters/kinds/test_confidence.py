@@ -1,16 +1,22 @@
 """A drafter that stops when it is unsure drafts a beginning of what it would have drafted, and the tables know it."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
 
+from drafters.base import Evidence
+from drafters.draft import Draft
 from drafters.errors import PoolError
 from drafters.kinds.lm import make_lm_drafters
 from drafters.pool import Pool, load_pool
-from drafters.sampling import SamplingParams
+from drafters.sampling import SamplingParams, probabilities
 from drafters.tree import acceptances_of
 from multidraft import generate
+from multidraft.engine.decoding import Decoding
 from tests import tiny
+from tests.distributions import ALPHA, exact_outputs, p_value
 from tests.engine_cases import GREEDY, SAMPLED, played_and_replayed, pool_of
 
 MODELS = {"one": tiny.llama(1), "two": tiny.llama(2), "hub": tiny.causal_lm("qwen2", 4)}
@@ -37,9 +43,73 @@ def test_a_draft_ends_with_the_token_that_is_doubted(name):
     assert len(lengths) > 1
 
 
-def test_a_sampled_draft_has_its_full_length():
-    drafters = make_lm_drafters(MODELS, tiny.VOCAB, confidences=dict.fromkeys(MODELS, 0.99))
-    assert all(len(propose(drafter, PROMPTS[0], temperature=1.0)) == 8 for drafter in drafters)
+@pytest.mark.parametrize("name", list(MODELS))
+def test_a_sampled_draft_ends_with_the_token_that_was_drawn_with_doubt(name):
+    lengths = set()
+    (bold,) = make_lm_drafters({name: MODELS[name]}, tiny.VOCAB)
+    (cautious,) = make_lm_drafters({name: MODELS[name]}, tiny.VOCAB, confidences=dict.fromkeys(MODELS, 0.05))
+    for context in PROMPTS:
+        whole, cut = (propose(drafter, context, temperature=0.7) for drafter in (bold, cautious))
+        product = whole.q[range(8), whole.tokens].cumprod(dim=0)
+        expected = min(8, int((product >= 0.05).sum()) + 1)
+        assert cut.tokens == whole.tokens[:expected] and len(whole) == 8
+        torch.testing.assert_close(cut.q, whole.q[:expected])
+        lengths.add(expected)
+    assert len(lengths) > 1
+
+
+def test_gamma_of_sampled_drafts_knows_where_they_end():
+    """Of each draft begun before: the overlap at its next token, 0 once the text's tokens are too improbable to it."""
+    drafters = make_lm_drafters({"one": MODELS["one"], "two": MODELS["two"]}, tiny.VOCAB, confidences={"one": 0.02})
+    params = SamplingParams(temperature=0.8, draft_length=3)
+    context, start = tiny.prompts(1, seed=8, shortest=20, longest=20)[0], 12
+    p = torch.softmax(torch.randn(8, tiny.VOCAB, generator=torch.Generator().manual_seed(1)), dim=-1)
+    found = drafters[0].group.gamma(Evidence(context, start, p, params, first=5))
+    ended = 0
+    for column, drafter in enumerate(drafters):
+        q = probabilities(tiny.logits_of(MODELS[drafter.name], context)[:-1], params)
+        for place in range(start, 20):
+            overlap = float(torch.minimum(p[place - start], q[place - 1]).sum())
+            for depth in range(3):
+                held = range(place - depth, place)
+                chance = np.prod([float(q[each - 1, context[each]]) for each in held])
+                goes_on = drafter.name == "two" or chance >= 0.02
+                ended += not goes_on
+                assert found[place - start, depth, column] == pytest.approx(overlap * goes_on, abs=1e-5)
+        if column == 0:
+            alone = drafter.gamma(Evidence(context, start, p, params, first=5))
+            np.testing.assert_allclose(alone, found[..., 0], atol=1e-6)
+    assert 0 < ended < 24
+
+
+RUNS = 400
+
+
+def sampled_outputs(pool, decoding):
+    params = SamplingParams(3, temperature=0.8, top_k=3, draft_length=3)
+    runs = [decoding(pool, "abcabcab", "fixed:alone", params, seed).run() for seed in range(RUNS)]
+    lengths = {len(r.drafted) for run in runs for r in run.rounds}
+    counts = Counter(tuple(run.token_ids) for run in runs)
+    return p_value(counts, exact_outputs(pool.target.model, pool.encode("abcabcab"), params)), lengths
+
+
+def test_sampled_outputs_follow_the_target(cautious: Pool):
+    chance, lengths = sampled_outputs(cautious, Decoding)
+    assert chance > ALPHA and {1, 2} <= lengths
+
+
+def test_to_leave_out_the_doubted_token_itself_is_found_out(cautious: Pool):
+    """A draft may end after it, as that hangs on tokens that stay; without it, what is drafted hangs on what was."""
+
+    class Censored(Decoding):
+        def _draft(self, drafter, length):
+            draft = super()._draft(drafter, length)
+            doubted = any(
+                float(q[token]) < 0.5 for token, q in zip(draft.tokens, () if draft.q is None else draft.q, strict=True)
+            )
+            return Draft.empty() if doubted else draft
+
+    assert sampled_outputs(cautious, Censored)[0] < ALPHA
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["own text", "random text"])

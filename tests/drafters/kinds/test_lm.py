@@ -22,7 +22,7 @@ def models():
     """Two Llamas of one shape, one that drafts half of the tokens, one of another shape, and a GPT-2; the last two see
     fewer tokens."""
     mapped = tiny.llama(5, layers=1, window=WINDOW)
-    mapped.lm_head = ConfinedHead(mapped.lm_head, range(V - 1, 0, -2))
+    mapped.lm_head = ConfinedHead(mapped.lm_head, range(1, V, 2))
     return {
         "one": tiny.llama(1),
         "two": tiny.llama(2),
