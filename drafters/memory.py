@@ -63,7 +63,7 @@ class Estimate:
         context: the tokens of the longest context.
         parts: the target first, then the drafters with weights, in the card's order.
         drafts: what verifying a text's draft needs: logits, as they come and as probabilities.
-        working: what the largest forward (the prefill of a full context) or the loading needs besides.
+        working: what the largest forward (the prefill of a full context) needs besides.
         reserve: what the device's libraries take.
     """
 
@@ -120,13 +120,11 @@ def estimate(card: Card, path: Path, device: str) -> Estimate:
         other = card.shares_with(entry)
         weights, cache = (0, 0) if other else (size.weights, size.cache)
         parts.append(Part(entry.name, entry.kind, size.parameters, weights, cache, entry.stored_as, other))
-    forward = prefill_bytes(
-        model, tokens, dtype.itemsize, all_states=bool(watched) and (runtime == "hub" or bool(quantization))
-    )
-    forward = max(forward, *(size.working for _, size in footprints), 0)
+    all_states = bool(watched) and (runtime == "hub" or bool(quantization))
+    forward = prefill_bytes(model, tokens, dtype.itemsize, all_states)
+    working = max([forward, *(size.working for _, size in footprints)])
     # Logits of the largest draft, as they come and as probabilities, and those of a drafter beside them.
     drafts = 3 * 4 * (1 + _most_nodes(card)) * config.vocab_size
-    working = max(forward, sum(size.loading for _, size in footprints))
     return Estimate(tokens, tuple(parts), drafts, working, CUDA_RESERVE if device.startswith("cuda") else 0)
 
 

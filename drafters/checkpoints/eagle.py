@@ -223,9 +223,9 @@ def _shape(
         tokens = whole_number(config, "truncated_vocab_size", config_file, tokens)
         return HeadShape(1, llama, tokens, (count,), target_size)
     layers: tuple[int, ...] = (2, count // 2, count - 3)
-    if named := _whole_numbers(config, "eagle_aux_hidden_state_layer_ids", config_file):
+    if named := _layer_ids(config, config_file):
         layers = tuple(named)
-    elif named := _whole_numbers(eagle, "eagle_aux_hidden_state_layer_ids", config_file):
+    elif named := _layer_ids(eagle, config_file):
         # There are two ways to count in circulation; servers distinguish them by the first: 1 means that layers are
         # named by what leaves them (SpecForge: 1, n/2 - 1, n - 4), here as elsewhere they are by what enters.
         by_output = named[0] == 1 and target_config.model_type != "gpt_oss"
@@ -258,12 +258,10 @@ def _flag(config: Mapping[str, Any], name: str, file: Path) -> bool:
     return bool(value)
 
 
-def _whole_numbers(config: Mapping[str, Any], name: str, file: Path) -> list[int] | None:
-    """A list of whole numbers in a configuration, if it is there; Model Optimizer writes an empty one for none."""
-    value = config.get(name)
-    if value is None or value == []:
-        return None
-    if not isinstance(value, list) or not all(type(number) is int for number in value):
+def _layer_ids(config: Mapping[str, Any], file: Path) -> list[int] | None:
+    """The target's layers that a configuration names, if any; Model Optimizer writes an empty list for none."""
+    value = config.get(name := "eagle_aux_hidden_state_layer_ids")
+    if value is not None and (not isinstance(value, list) or not all(type(number) is int for number in value)):
         raise PoolError(f"{file}: {name} must be a list of whole numbers, got {value!r}")
     return value
 

@@ -87,7 +87,6 @@ class Footprint:
         parameters: numbers of its weights.
         cache: in a full context, keys and values mostly.
         working: what its largest forward needs besides.
-        loading: what loading it needs besides, for a moment.
         hidden_states: which hidden states of the target it reads, as ``transformers`` counts them.
     """
 
@@ -95,7 +94,6 @@ class Footprint:
     weights: int
     cache: int = 0
     working: int = 0
-    loading: int = 0
     hidden_states: frozenset[int] = frozenset()
 
 

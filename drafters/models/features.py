@@ -11,19 +11,17 @@ import torch
 from drafters.models.decoder import States
 from drafters.models.feeds import joined, tensor_of
 
-Read = Callable[[Sequence[int], Sequence[int]], torch.Tensor]
-"""Hidden states ``(tokens, layers * hidden)`` of a text by a forward of its own: token ids, layers."""
-
 
 class Features:
     """Hidden states of the target's context, gathered from the forwards that it makes anyway; layers are counted as in
     :class:`~drafters.base.FeatureSource`.
 
     Args:
-        read: makes them for texts other than the target's present one, such as recorded generations.
+        read: makes them, ``(tokens, layers * hidden)``, by token ids and layers, for texts other than the target's
+            present one, such as recorded generations.
     """
 
-    def __init__(self, read: Read):
+    def __init__(self, read: Callable[[Sequence[int], Sequence[int]], torch.Tensor]):
         self.read = read
         self.layers: tuple[int, ...] = ()
         self.ids: list[int] = []

@@ -41,10 +41,6 @@ class RemoteDecoder(Decoder):
         prompt (``last`` is given then) it has read already."""
         return answer(self.runs, ids[1:], len(ids)) if last is None else None
 
-    def draft(self, *_: Any, **__: Any) -> NoReturn:
-        """Drafts are made here, by drafters."""
-        raise RuntimeError("this target runs in another engine, which makes no drafts")
-
     def keep(self, start: int, kept: Sequence[int]) -> None:
         """The engine keeps what it wrote."""
 

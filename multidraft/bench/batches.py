@@ -259,19 +259,14 @@ class SuiteBatch(SuiteRun):
             self.figures.append(BatchFigures.of(spec, self.size, generations, seconds, equal))
 
 
-def totals(runs: Sequence[BatchFigures]) -> list[BatchFigures]:
-    """The runs of one policy and size as one, in the order in which they first came."""
-    counted = ("texts", "tokens", "rounds", "seconds", "equal")
-    return [
-        replace(each[0], **{name: sum(getattr(run, name) for run in each) for name in counted})
-        for each in grouped(runs, "policy", "size").values()
-    ]
-
-
 def summary_of_batches(runs: Sequence[BatchFigures]) -> list[dict[str, Any]]:
     """For the report: the figures of each policy and size, and how many times the throughput of autoregressive decoding
     they are, alone and in a batch of that size; ``None`` where that was not measured."""
-    all_runs = totals(runs)
+    counted = ("texts", "tokens", "rounds", "seconds", "equal")
+    all_runs = [
+        replace(each[0], **{name: sum(getattr(run, name) for run in each) for name in counted})
+        for each in grouped(runs, "policy", "size").values()
+    ]
     plain = {run.size: run.tokens_per_second for run in all_runs if run.policy == PLAIN}
 
     def over(run: BatchFigures, size: int) -> float | None:

@@ -67,7 +67,6 @@ def check_settings(params: object, output: object) -> None:
 
 def read_prompt(pool: Pool, prompt: str | Sequence[int], turns: Sequence[Turn]) -> tuple[str, list[int]]:
     """Text and token ids of a prompt that is either."""
-    check_pool(pool)
     if isinstance(prompt, str):
         check_text(prompt)
         return prompt, pool.encode(prompt, turns)

@@ -23,13 +23,12 @@ from drafters.errors import TrainingError
 from drafters.learning.distil import Batch, Encoded, answer_logits, collate, distillation_loss, read_out
 from drafters.text import end_ids
 from multidraft.training.data import by_length
-from multidraft.training.loop import LossOf, autocast
+from multidraft.training.loop import LOG_SECONDS, LossOf, autocast
 from multidraft.training.processes import ALONE, Processes
 from multidraft.training.work import claim, write_file
 
 BYTES_PER_TOKEN = 6 * TOP + 8
 """On disk, about."""
-LOG_SECONDS = 20.0
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,8 @@ LossOf = Callable[[Any], tuple[torch.Tensor, int]]
 
 WARMUP_SHARE = 0.02
 COOLDOWN_SHARE = 0.35
+CHECKPOINT_SECONDS = 240.0
+LOG_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -31,14 +33,12 @@ class Budget:
         minutes: wall-clock training time; the learning rate follows the share of it that is spent, so
             that a run on any machine ends fully cooled down.
         tokens: alternative budget in trained tokens; whichever is reached first ends the run.
-        checkpoint: file that is written every ``checkpoint_seconds`` and resumed from where it exists.
+        checkpoint: file that is written every ``CHECKPOINT_SECONDS`` and resumed from where it exists.
     """
 
     minutes: float
     tokens: float = math.inf
     checkpoint: Path | None = None
-    checkpoint_seconds: float = 240.0
-    log_seconds: float = 20.0
 
     def progress(self, seconds: float, tokens: int) -> float:
         """Share of the budget spent, in [0, 1]."""
@@ -156,11 +156,11 @@ def train(
             step += 1
             spent, trained = processes.agree(time.perf_counter() - started, trained)
             seconds, tokens = seconds + spent, tokens + trained
-            if seconds - logged_at >= budget.log_seconds:
+            if seconds - logged_at >= LOG_SECONDS:
                 done = f"{seconds / 60:6.1f} min  step {step:6d}  {tokens:11,} tokens"
                 processes.say(f"{done}  loss {sum(losses) / len(losses):.4f}")
                 logged_at, losses = seconds, []
-            if seconds - saved_at >= budget.checkpoint_seconds:
+            if seconds - saved_at >= CHECKPOINT_SECONDS:
                 save()
                 saved_at = seconds
     except KeyboardInterrupt:
