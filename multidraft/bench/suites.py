@@ -169,7 +169,6 @@ class _File:
 
     @property
     def head(self) -> bytes:
-        """Its first bytes."""
         with self.path.open("rb") as file:
             return file.read(SMALL)
 
@@ -194,11 +193,20 @@ def spread(items: Sequence[SuiteItem], limit: int | None) -> list[SuiteItem]:
 
 
 def _json_lines(file: _File, adapt: Adapt) -> Iterator[SuiteItem | LineProblem]:
+    return _by_line(file, lambda line, number: _json_entry(line, adapt, number))
+
+
+def _plain_lines(file: _File, adapt: Adapt) -> Iterator[SuiteItem | LineProblem]:
+    return _by_line(file, lambda line, number: SuiteItem(str(number), line.strip()))
+
+
+def _by_line(file: _File, read: Callable[[str, int], SuiteItem | LineProblem]) -> Iterator[SuiteItem | LineProblem]:
+    """What is read from each line that is not empty."""
     for number, line in file.lines():
         if line is None:
             yield LineProblem(number, _TOO_LONG)
         elif line.strip():
-            yield _json_entry(line, adapt, number)
+            yield read(line, number)
 
 
 def _json_entry(text: str, adapt: Adapt, number: int) -> SuiteItem | LineProblem:
@@ -270,14 +278,6 @@ def _csv_rows(file: _File, adapt: Adapt) -> Iterator[SuiteItem | LineProblem]:
             return
         except csv.Error as error:
             yield LineProblem(number, f"not valid CSV ({error})")
-
-
-def _plain_lines(file: _File, adapt: Adapt) -> Iterator[SuiteItem | LineProblem]:
-    for number, line in file.lines():
-        if line is None:
-            yield LineProblem(number, _TOO_LONG)
-        elif line.strip():
-            yield SuiteItem(str(number), line.strip())
 
 
 _FORMS = {
