@@ -29,7 +29,7 @@ from drafters.memory import check_memory, drafters_bytes
 from drafters.models.onnx_decoder import OnnxDecoder
 from drafters.models.remote import RemoteTarget
 from drafters.models.target import Target
-from drafters.progress import Report, Steps, silent
+from drafters.progress import Report, Steps
 from drafters.router import Router
 from drafters.text import TokenTexts, Turn, chat_ids, message_ids, stop_ids_of
 from drafters.traffic import Expectation
@@ -264,7 +264,7 @@ def load_pool(
     *,
     device: str | None = None,
     cache_bytes: int | None = None,
-    progress: Report = silent,
+    progress: Report = lambda step: None,
     remote_window: int | None = None,
     model: PreTrainedModel | None = None,
     learnt: Path | None = None,

@@ -29,10 +29,6 @@ Report = Callable[[Step], None]
 """Called with every step, and as bytes arrive; from several threads. What it raises ends the loading."""
 
 
-def silent(step: Step) -> None:
-    """Report nothing."""
-
-
 class Steps:
     """Counts the steps of one loading, and reports each."""
 

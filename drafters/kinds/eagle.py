@@ -117,26 +117,20 @@ class EagleDrafter(FeatureDrafter):
             return gamma_of_drafts([*[Draft.empty()] * (len(evidence.begins()) - len(trees)), *trees], evidence)
         starts = torch.arange(begins.start, begins.stop, device=self.head.device) - 1
         text = torch.tensor(context[begins.start :], device=self.head.device)
-        pairs, fed, blocks = len(context) - 2, 0, list[int]()
+        fed, blocks = len(context) - 2, list[int]()  # pairs so far, and where those of each depth begin
         sure = np.zeros(len(begins))
         for depth in range(min(length, len(begins), self.longest or length)):
             count = len(begins) - depth
             if depth:  # feed the text's token after each draft, which sees what its own beginning saw and itself
-                columns = torch.arange(pairs + fed + count, device=self.head.device)
+                columns = torch.arange(fed + count, device=self.head.device)
                 mask = columns < starts[:count, None]
                 rows = torch.arange(count, device=self.head.device)
-                blocks.append(pairs + fed)
+                blocks.append(fed)
                 for block in blocks:
                     mask[rows, block + rows] = True
-                positions = starts[:count] + depth - 1
+                ids, positions = text[depth - 1 : depth - 1 + count], starts[:count] + depth - 1
+                made = self.head.step(ids, made.hidden[:count], fed, positions=positions, mask=mask)
                 fed += count
-                made = self.head.step(
-                    text[depth - 1 : depth - 1 + count],
-                    made.hidden[:count],
-                    pairs + fed - count,
-                    positions=positions,
-                    mask=mask,
-                )
             place = begins.start + depth
             seen = max(evidence.start - place, 0)
             p = None if evidence.p is None else evidence.p[place + seen - evidence.start :]

@@ -158,17 +158,9 @@ class HeadsEntry(TreeEntry, ModelEntry):
             file = (context.card.parent / self.rescorer).resolve()
             rescorer = NGram.open(file, context.target.vocab_size)
             digests.append(file_digest(file))
-        heads = network(tensors, context.model)
-        drafter = MedusaDrafter(
-            self.name,
-            heads,
-            context.target,
-            context.target.vocab_size,
-            self.nodes,
-            self.branches,
-            self.confidence,
-            rescorer,
-        )
+        heads, target = network(tensors, context.model), context.target
+        tree = self.nodes, self.branches, self.confidence
+        drafter = MedusaDrafter(self.name, heads, target, target.vocab_size, *tree, rescorer)
         drafter.digest, drafter.outputs = digest_of(*digests), heads.outputs
         return drafter
 

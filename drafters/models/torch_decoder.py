@@ -35,12 +35,8 @@ def unsupported(model: PreTrainedModel, dtype: torch.dtype, device: str) -> str 
     if not device.startswith("cuda"):
         return "quantised weights on a CPU"
     layers = (module for name, module in model.named_modules() if name.endswith(("_proj", "lm_head", "lm_head.rows")))
-    kinds = {type(module).__name__ for module in layers}
-    return (
-        None
-        if kinds <= {"Linear", "ConfinedHead", *QUANTISED}
-        else f"weights quantised otherwise: {', '.join(sorted(kinds))}"
-    )
+    others = {type(module).__name__ for module in layers} - {"Linear", "ConfinedHead", *QUANTISED}
+    return f"weights quantised otherwise: {', '.join(sorted(others))}" if others else None
 
 
 def alike(model: PreTrainedModel, other: PreTrainedModel) -> bool:

@@ -125,11 +125,8 @@ def notes(report: dict[str, Any]) -> list[str]:
     for spec, policy in report["policies"].items():
         if policy["failed"]:
             runs = sum(policy["statuses"].values())
-            some = (
-                " Its figures are of the other runs alone, not comparable with those of all."
-                if policy["prompts"]
-                else ""
-            )
+            some = " Its figures are of the other runs alone, not comparable with those of all."
+            some = some if policy["prompts"] else ""
             said.append(f"{spec} failed in {policy['failed']} of {runs} runs: {policy['error']}.{some}")
     for spec, policy in report["policies"].items():
         for name, why in policy["benched"].items():
