@@ -101,6 +101,36 @@ def test_gamma_is_what_the_first_tokens_of_its_drafts_hold(pool):
                 assert soft[row, 0, column] == pytest.approx(float(torch.minimum(p[row], q[0]).sum()), abs=1e-5)
 
 
+def test_a_sampled_chain_ends_where_what_it_drew_is_doubted_and_gamma_knows(pool):
+    eagle, params, least = pool.drafters[2], SamplingParams(24, temperature=0.7, draft_length=4), 0.1
+    bold, cautious = (type(eagle)("", eagle.head, pool.target, tiny.VOCAB, confidence=c) for c in (0.0, least))
+    context, lengths = [*pool.encode(PROMPTS[0])], Counter()
+    for seed in range(20):
+        whole, cut = (
+            drafter.propose(context, 4, params, torch.Generator().manual_seed(seed)) for drafter in (bold, cautious)
+        )
+        product = whole.q[range(4), whole.tokens].cumprod(dim=0)
+        expected = min(4, int((product >= least).sum()) + 1)
+        assert cut.tokens == whole.tokens[:expected] and cut.sampled
+        torch.testing.assert_close(cut.q, whole.q[:expected])
+        lengths[expected] += 1
+    assert len(lengths) > 1
+    text = [*context, *generate(pool, PROMPTS[0], "autoregressive", params, seed=1).token_ids]
+    start = len(context) + 4
+    for first in (len(context), start):
+        certain = torch.nn.functional.one_hot(torch.tensor(text[first:]), tiny.VOCAB).float()
+        tokens = bold.gamma(Evidence(text, first, certain, params))  # what the text's tokens are to each draft
+        p = torch.softmax(
+            torch.randn(len(text) - start, tiny.VOCAB, generator=torch.Generator().manual_seed(2)), dim=-1
+        )
+        whole, cut = (each.gamma(Evidence(text, start, p, params, first=first)) for each in (bold, cautious))
+        for row, place in enumerate(range(start, len(text))):
+            for depth in range(min(4, place - first + 1)):
+                held = np.prod([tokens[place - depth + each - first, each] for each in range(depth)])
+                assert cut[row, depth] == pytest.approx(whole[row, depth] * (held >= least), abs=1e-6)
+    assert 0 < (cut > 0).sum() < (whole > 0).sum()
+
+
 def test_trees_hold_the_most_probable_nodes_within_their_budget(pool):
     """Against all paths of three tokens, each scored by itself along a chain of its own."""
     context, generator = pool.encode("abcdefgh"), torch.Generator()
