@@ -15,7 +15,7 @@ import pandas as pd
 from sqlite_utils import Database
 
 from storage.problems import explained
-from storage.schema import MIGRATIONS, check_owner, upgrade
+from storage.schema import MIGRATIONS, applied, check_owner, upgrade
 
 log = logging.getLogger(__name__)
 
@@ -24,11 +24,9 @@ BUSY_SECONDS = 5.0
 
 
 def open_writer(path: Path, busy_seconds: float = BUSY_SECONDS, keeps: bool = True) -> Database:
-    """Open for writing, create or upgrade the tables, and switch to write-ahead logging.
+    """Open for writing, and create (but not the folder) or upgrade it first.
 
     Args:
-        path: the file; created if missing (its folder is not).
-        busy_seconds: how long SQLite waits for another program's lock.
         keeps: whether a history of an earlier version is first copied beside it; not where it is a copy itself.
 
     Raises:
@@ -38,7 +36,7 @@ def open_writer(path: Path, busy_seconds: float = BUSY_SECONDS, keeps: bool = Tr
         db = Database(sqlite3.connect(path, timeout=busy_seconds), execute_plugins=False)
         try:
             with writing(db):  # takes the write lock even if there is nothing to upgrade: a read-only file shows now
-                if keeps and (pending := _pending(db.conn)):
+                if keeps and (pending := _pending(db)):
                     _keep(path, min(pending))
                 upgrade(db)
             db.enable_wal()
@@ -75,16 +73,13 @@ def writing(db: Database) -> Iterator[None]:
 def outdated(path: Path) -> bool:
     """Whether an earlier version of this program has written the database."""
     with closing(read_only(path)) as connection:
-        return bool(_pending(connection))
+        return bool(_pending(Database(connection, execute_plugins=False)))
 
 
-def _pending(connection: sqlite3.Connection) -> frozenset[str]:
+def _pending(db: Database) -> frozenset[str]:
     """The migrations that a history lacks; none where it is no history."""
-    tables = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('runs', '_sqlite_migrations')"
-    if connection.execute(tables).fetchone()[0] < 2:
-        return frozenset()
-    names = {name for (name,) in connection.execute("SELECT name FROM _sqlite_migrations")}
-    return MIGRATIONS - names
+    found = applied(db)
+    return MIGRATIONS - found if found else frozenset()
 
 
 def _keep(path: Path, migration: str) -> None:
@@ -122,15 +117,15 @@ def open_reader(path: str | Path) -> Iterator[sqlite3.Connection]:
     """
     path = Path(path).absolute()
     with explained(path):
-        if path.exists() and outdated(path):
-            check_writable(path)  # brings it up to date
         if path.exists():
+            if outdated(path):
+                check_writable(path)  # brings it up to date
             with closing(read_only(path)) as connection:
-                tables = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN ('runs', 'rounds')"
-                if connection.execute(tables).fetchone()[0] == 2:
+                db = Database(connection, execute_plugins=False)
+                if applied(db):
                     yield connection
                     return
-                check_owner(Database(connection, execute_plugins=False))
+                check_owner(db)
         with Database(memory=True, execute_plugins=False) as empty:
             upgrade(empty)
             yield empty.conn

@@ -219,7 +219,7 @@ def upgrade(db: Database) -> None:
         StorageError: the tables are another program's, or a newer version's; nothing is changed then.
     """
     check_owner(db)
-    if newer := sorted(_applied(db) - MIGRATIONS):
+    if newer := sorted(applied(db) - MIGRATIONS):
         raise StorageError(
             f"{_file(db)} was written by a newer version of this program ({newer[-1]}): update the program, "
             f"or {ANOTHER_FILE}."
@@ -230,14 +230,15 @@ def upgrade(db: Database) -> None:
 def check_owner(db: Database) -> None:
     """Raise :class:`StorageError` where the tables are another program's."""
     others = sorted(set(db.table_names()) - {Migrations.migrations_table})
-    if others and not _applied(db):
+    if others and not applied(db):
         raise StorageError(
             f"{_file(db)} is another program's database (it has the table {others[0]!r}); it was left as it is: "
             f"{ANOTHER_FILE}."
         )
 
 
-def _applied(db: Database) -> set[str]:
+def applied(db: Database) -> set[str]:
+    """Names of the migrations that a history has had; none where it is no history."""
     return {migration.name for migration in migrations.applied(db)}
 
 
