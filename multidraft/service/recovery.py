@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from drafters.errors import StoppingError, UserError
-from multidraft.bench.measure import conditions_of
 from multidraft.service.batch import ResumedBatch
 from multidraft.service.workbench import Workbench
 from storage.problems import StorageError
@@ -19,6 +18,8 @@ log = logging.getLogger(__name__)
 
 MOST_STARTS = 3
 """A batch that did not come any further in so many starts is given up: it may be what ends the server."""
+
+NOT_RESUMED = "interrupted by a restart of the server and not resumed"
 
 LONGEST_WAIT = timedelta(days=7)
 """How long after its last start a batch waits for its pool to be loaded again."""
@@ -48,49 +49,37 @@ def resume(workbench: Workbench) -> None:
                 _take_up(workbench, id, asked)
             except StoppingError:  # the next server takes it up
                 return
+            except UserError as error:
+                log.warning("batch %s was interrupted and is not resumed: %s", id, error)
+                workbench.store.add(ends=id, ending=f"{NOT_RESUMED}: {error}")
             except Exception:  # of whatever version has written it
                 log.exception("interrupted jobs cannot be resumed")
-                workbench.store.add(ends=id, ending="interrupted by a restart of the server and not resumed")
+                workbench.store.add(ends=id, ending=NOT_RESUMED)
             del workbench.cut_off[id]
 
 
 def _take_up(workbench: Workbench, id: str, asked: Mapping[str, Any]) -> None:
+    """Mark runs as interrupted, or let a batch go on; a :class:`UserError` says why that cannot be."""
     if "runs" in asked:
         runs = [Run.from_json(values) for values in asked["runs"]]
         for run in runs:
             run.generation.status = "interrupted"
         workbench.store.add(*runs, ends=id)
         return
-    try:
-        if why := _cannot_go_on(workbench, asked):
-            raise UserError(why)
-        workbench.jobs.submit(ResumedBatch(workbench, id, asked))
-        log.warning("batch %s was interrupted and is resumed", id)
-    except StoppingError:
-        raise
-    except UserError as error:
-        log.warning("batch %s was interrupted and is not resumed: %s", id, error)
-        workbench.store.add(ends=id, ending=f"interrupted by a restart of the server and not resumed: {error}")
+    if asked["source"] == "api":
+        raise UserError("its client has disconnected")
+    if asked["conditions"]["card_hash"] != workbench.pool.card_hash:
+        pool = asked["conditions"]["pool"]
+        changed = " has changed, or" if pool == workbench.pool.name else ""
+        raise UserError(f"its pool, {pool!r},{changed} was not loaded within {LONGEST_WAIT.days} days")
+    if asked["starts"] >= MOST_STARTS:
+        raise UserError(f"it made no progress in {MOST_STARTS} starts")
+    workbench.jobs.submit(ResumedBatch(workbench, id, asked))
+    log.warning("batch %s was interrupted and is resumed", id)
 
 
 def _waits(workbench: Workbench, asked: Mapping[str, Any]) -> bool:
     """Whether it is a batch whose pool may be loaded yet."""
-    if "runs" in asked or asked["source"] == "api" or _on_its_pool(workbench, asked):
+    if "runs" in asked or asked["source"] == "api" or asked["conditions"]["card_hash"] == workbench.pool.card_hash:
         return False
     return asked["begun_at"] > utc_text(datetime.now(UTC) - LONGEST_WAIT)
-
-
-def _on_its_pool(workbench: Workbench, asked: Mapping[str, Any]) -> bool:
-    return asked["conditions"]["card_hash"] == conditions_of(workbench.pool).card_hash
-
-
-def _cannot_go_on(workbench: Workbench, asked: Mapping[str, Any]) -> str | None:
-    if asked["source"] == "api":
-        return "its client has disconnected"
-    if not _on_its_pool(workbench, asked):
-        pool = asked["conditions"]["pool"]
-        changed = " has changed, or" if pool == workbench.pool.name else ""
-        return f"its pool, {pool!r},{changed} was not loaded within {LONGEST_WAIT.days} days"
-    if asked["starts"] >= MOST_STARTS:
-        return f"it made no progress in {MOST_STARTS} starts"
-    return None
