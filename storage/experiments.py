@@ -1,6 +1,6 @@
 """Batches, races and benchmarks: runs that were started together, and so have one ``batch_id``; and notes on them.
 
-What they were made with is read off their runs. Every function opens its own read-only connection (see ``queries``).
+What they were made with is read off their runs.
 """
 
 from __future__ import annotations
@@ -50,7 +50,6 @@ class Sought:
     """Which experiments, and in which order.
 
     Attributes:
-        runs: what their runs must be.
         words: each of them stands in a prompt, in the suite's name, a policy, a task, the version, the draft length or
             the note, or is the id.
         order: one of :data:`ORDERS`.
@@ -129,14 +128,12 @@ def in_history(path: str | Path, id: str) -> bool:
 
 def note(path: str | Path, id: str) -> str:
     """What is noted on an experiment, also before its first run."""
-    found = read_column(path, "SELECT note FROM notes WHERE batch_id = ?", [id])
-    return str(found[0]) if found else ""
+    return next(iter(read_column(path, "SELECT note FROM notes WHERE batch_id = ?", [id])), "")
 
 
 def ending(path: str | Path, id: str) -> str | None:
     """How a batch ended early, also one that has no run."""
-    found = read_column(path, "SELECT ending FROM endings WHERE batch_id = ?", [id])
-    return str(found[0]) if found else None
+    return next(iter(read_column(path, "SELECT ending FROM endings WHERE batch_id = ?", [id])), None)
 
 
 def figures(path: str | Path, of: str | Filter, *, texts: bool = True) -> list[dict[str, Any]]:

@@ -142,9 +142,8 @@ class Ratio:
 
 def ratio_columns(name: str, ratio: Ratio | None) -> dict[str, float | int | None]:
     """A ratio with its interval and its prompts as columns; ``None`` is unknown."""
-    if ratio is None:
-        return {name: None, f"{name}_low": None, f"{name}_high": None, f"{name}_prompts": 0}
-    return {name: ratio.value, f"{name}_low": ratio.low, f"{name}_high": ratio.high, f"{name}_prompts": ratio.prompts}
+    value, low, high, prompts = (ratio.value, ratio.low, ratio.high, ratio.prompts) if ratio else (None, None, None, 0)
+    return {name: value, f"{name}_low": low, f"{name}_high": high, f"{name}_prompts": prompts}
 
 
 def _side(low: float, high: float) -> int:
@@ -216,8 +215,7 @@ def ratio_of_totals(
     Percentiles of the draws are widened for few prompts as Student's t is against the normal distribution.
 
     Args:
-        numerators, denominators: of each run.
-        prompts: what tells the prompt of each; by default each has one of its own.
+        prompts: what tells the prompt of each run; by default each has one of its own.
 
     Returns:
         ``None`` where the denominators add up to 0.

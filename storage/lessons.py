@@ -10,9 +10,10 @@ from drafters.traffic import LESSONS, Lesson
 from storage.connection import open_writer, read_column, read_rows, writing
 
 _TEACHES = """
-    card_hash = ? AND suitability IS NOT NULL AND learn
+    suitability IS NOT NULL AND learn
     AND created_at > coalesce((SELECT since FROM learning WHERE learning.card_hash = runs.card_hash), '')
 """
+"""Condition in SQL."""
 
 
 def lessons(path: str | Path, card_hash: str, newest: int = LESSONS) -> list[tuple[str, Lesson]]:
@@ -20,7 +21,7 @@ def lessons(path: str | Path, card_hash: str, newest: int = LESSONS) -> list[tup
 
     Runs whose visitors did not want them to be learnt from are left out, and those before the last :func:`forget`.
     """
-    sql = f"SELECT prompt, suitability FROM runs WHERE {_TEACHES} ORDER BY id DESC LIMIT ?"
+    sql = f"SELECT prompt, suitability FROM runs WHERE card_hash = ? AND {_TEACHES} ORDER BY id DESC LIMIT ?"
     rows = read_rows(path, sql, [card_hash, newest])
     return [(prompt, json.loads(told)) for prompt, told in reversed(rows)]
 
@@ -39,7 +40,7 @@ def pools(path: str | Path) -> list[Taught]:
     """The pools that runs of a history have taught anything, that of the newest run first."""
     sql = f"""
         SELECT pool, card_hash, drafters, max(draft_length), count(*) FROM runs
-        WHERE {_TEACHES.replace("card_hash = ? AND ", "")} GROUP BY card_hash ORDER BY max(id) DESC
+        WHERE {_TEACHES} GROUP BY card_hash ORDER BY max(id) DESC
     """
     rows = read_rows(path, sql)
     return [Taught(pool, card, tuple(json.loads(names)), length, count) for pool, card, names, length, count in rows]
@@ -53,7 +54,7 @@ def forgotten(path: str | Path, pool: str | None = None) -> bool:
 
 def count(path: str | Path, card_hash: str) -> int:
     """How many lessons there are."""
-    (count,) = read_column(path, f"SELECT count(*) FROM runs WHERE {_TEACHES}", [card_hash])
+    (count,) = read_column(path, f"SELECT count(*) FROM runs WHERE card_hash = ? AND {_TEACHES}", [card_hash])
     return int(count)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +37,9 @@ def serving(path: Path) -> Iterator[bool]:
         yield False
         return
     with file:
-        try:
+        first = False
+        with suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             first = True
-        except OSError:
-            first = False
         fcntl.flock(file, fcntl.LOCK_SH)  # from here on nobody else can be the first
         yield first

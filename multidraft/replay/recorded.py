@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -54,7 +55,6 @@ class Recorded:
 
     @property
     def tokens(self) -> int:
-        """Length of the text."""
         return int(self.table.accepted.shape[-1])
 
     @property
@@ -170,20 +170,14 @@ def memory_of(source: str | Path, drafters: Sequence[str], hardware: str) -> dic
 
 def of_newest_bench(runs: Sequence[Run]) -> list[Run]:
     """The texts of the pool and machine that wrote the first: costs and drafters of others are not comparable."""
-
-    def bench(run: Run) -> tuple[str, ...]:
-        return run.conditions.card_hash, run.conditions.hardware, run.conditions.dtype
-
+    bench = attrgetter("conditions.card_hash", "conditions.hardware", "conditions.dtype")
     return [run for run in runs if bench(run) == bench(runs[0])]
 
 
 def of_usual_setting(runs: Sequence[Run]) -> list[Run]:
     """The texts with the draft length and most new tokens that most have, the newer of two as frequent: policies ran
     under one setting each time, and figures of several would be of none."""
-
-    def setting(run: Run) -> tuple[int, int]:
-        return run.params.draft_length, run.params.max_new_tokens
-
+    setting = attrgetter("params.draft_length", "params.max_new_tokens")
     ((usual, _),) = Counter(map(setting, runs)).most_common(1)
     return [run for run in runs if setting(run) == usual]
 

@@ -73,17 +73,18 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        headers = Headers(scope=scope)
-        origin = headers.get("Origin")
-        if not self._known(f"//{headers.get('Host', '')}"):
-            said = f"this server does not answer to the name {quoted(headers.get('Host', ''))}"
-            said += "; its operator can add it to MULTIDRAFT_HOSTS"
-            return await refusal(str(scope["path"]), 421, said)(scope, receive, send)
-        if origin is not None and scope["method"] not in ("GET", "HEAD", "OPTIONS") and not self._known(origin):
-            said = f"pages of {quoted(origin)} may not write to this server"
-            said += "; its operator can allow more hosts by MULTIDRAFT_HOSTS"
-            return await refusal(str(scope["path"]), 421, said)(scope, receive, send)
-        is_file = "/file=" in str(scope["path"])
+        headers, path, said = Headers(scope=scope), str(scope["path"]), ""
+        host, origin = headers.get("Host", ""), headers.get("Origin")
+        if not self._known(f"//{host}"):
+            said = (
+                f"this server does not answer to the name {quoted(host)}; its operator can add it to MULTIDRAFT_HOSTS"
+            )
+        elif origin is not None and scope["method"] not in ("GET", "HEAD", "OPTIONS") and not self._known(origin):
+            more = "its operator can allow more hosts by MULTIDRAFT_HOSTS"
+            said = f"pages of {quoted(origin)} may not write to this server; {more}"
+        if said:
+            return await refusal(path, 421, said)(scope, receive, send)
+        is_file = "/file=" in path
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -94,7 +94,6 @@ class Request:
 
     @property
     def rounds(self) -> Sequence[Round]:
-        """Those so far."""
         return self.decoding.generation.rounds if self.decoding else ()
 
 
@@ -200,8 +199,9 @@ class MultiDraft:
         """The request whose tokens were ``before`` when it was last asked for a draft, of which ``written`` but the
         last are accepted tokens. Of several with the same tokens, the last seen (others may have ended), by row."""
         key = _key(before)
-        fits = lambda request: request.stream is None or list(request.draft[: len(written) - 1]) == written[:-1]  # noqa: E731
-        alike = list(filter(fits, self.absent.get(key, ())))
+        accepted = written[:-1]
+        same = self.absent.get(key, ())
+        alike = [one for one in same if one.stream is None or list(one.draft[: len(accepted)]) == accepted]
         if not alike:
             return self._left_behind(before) if self._unasked else None
         found = max(alike, key=lambda request: (request.seen, request.row == row))
@@ -275,8 +275,9 @@ class MultiDraft:
 
     def _quiet(self, now: float) -> list[Request]:
         """Those of them that have ended by now, as it seems."""
-        after = lambda request: STOPPED_AFTER if self._stopped(request) else ENDED_AFTER  # noqa: E731
-        return [request for request in self._waiting() if now - request.seen > after(request)]
+        return [
+            one for one in self._waiting() if now - one.seen > (STOPPED_AFTER if self._stopped(one) else ENDED_AFTER)
+        ]
 
     def _look_after(self, now: float) -> None:
         """Record what has ended and let others learn from it; forget the oldest beyond so many."""
