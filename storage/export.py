@@ -1,7 +1,7 @@
 """The runs as a file: CSV, JSON or Parquet, oldest first, with all columns but those for the program's own use; or as
 files that other tools read (:mod:`storage.exchange`).
 
-JSON and Parquet hold values as they are stored; CSV is made for people and spreadsheets: see
+JSON holds values as a run's own JSON does, Parquet as they are stored; CSV is made for people and spreadsheets: see
 :func:`~storage.records.status_title` and :func:`cell`. All of these functions write as they read, so a history of any
 size fits into memory.
 """
@@ -24,7 +24,7 @@ from storage.connection import open_reader, read_rows
 from storage.exchange import FORMS, export_form
 from storage.filters import Filter
 from storage.records import status_title
-from storage.rows import JSON_COLUMNS, converted
+from storage.rows import JSON_COLUMNS, TRUTHS, converted
 
 PACKED = ("acceptance", "prompt_hash", "best_arm_rounds")
 """Columns for the program's own use."""
@@ -80,6 +80,7 @@ def export_json(path: str | Path, filter: Filter, file: str | Path) -> int:
         out.write("[")
         for written, row in enumerate(rows, start=1):
             record = converted(dict(zip(columns, row, strict=True)), JSON_COLUMNS, json.loads)
+            record = converted(record, TRUTHS, bool)
             out.write((",\n" if written > 1 else "\n") + json.dumps(record, ensure_ascii=False))
         out.write("\n]\n")
     return written

@@ -18,6 +18,9 @@ from storage.run import Run, plain
 JSON_COLUMNS = "turns drafters readers libraries versions benched prior drafter_rounds suitability".split()
 """Columns of ``runs`` that hold a list or an object as JSON."""
 
+TRUTHS = ("lossless", "learn")
+"""Columns of ``runs`` that hold true or false as 1 or 0."""
+
 JSON_ROUND_COLUMNS = ("drafted", "tokens", "pieces", "probabilities", "choices", "siblings", "texts")
 """Likewise of ``rounds``."""
 
@@ -47,7 +50,7 @@ def round_rows(values: Mapping[str, Any]) -> list[dict[str, Any]]:
 def run_of(row: Mapping[str, Any], rounds: Sequence[Mapping[str, Any]]) -> Run:
     """The run that was stored as these rows."""
     values = converted(converted(row, JSON_COLUMNS, json.loads), ["acceptance"], unpack_tables)
-    values = converted(values, ["lossless", "learn"], bool)
+    values = converted(values, TRUTHS, bool)
     values["rounds"] = [converted(r, JSON_ROUND_COLUMNS, json.loads) for r in rounds]
     for r in values["rounds"]:
         r["text"] = "".join(r["pieces"])

@@ -1,5 +1,6 @@
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -34,6 +35,18 @@ def test_json(filled: Path, tmp_path: Path) -> None:
     assert (first["id"], first["draft_length"], first["drafter_rounds"]) == (2, 3, None)
     assert first["status"] == "completed", "as it is stored"
     assert (second["id"], second["task"]) == (5, None) and "acceptance" not in second
+    assert first["learn"] is True
+
+
+@pytest.mark.parametrize("lossless", [True, False, None])
+def test_json_says_true_and_false_as_the_json_of_a_run_does(store: Store, path: Path, tmp_path: Path, lossless) -> None:
+    run = make_run()
+    run.scores, run.origin = replace(run.scores, lossless=lossless), replace(run.origin, learn=False)
+    store.add(run)
+    assert store.flush()
+    export_json(path, Filter(), tmp_path / "runs.json")
+    (found,), own = json.loads((tmp_path / "runs.json").read_text()), run.to_json()
+    assert found["lossless"] is own["lossless"] is lossless and found["learn"] is own["learn"] is False
 
 
 @pytest.mark.parametrize("group", [1, 2, 100])
