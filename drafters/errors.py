@@ -110,6 +110,10 @@ class PoolMemoryError(PoolError):
         self.missing = missing
 
 
+class MisfitError(PoolError):
+    """A pool whose parts do not fit together, as their configurations tell before any weights are read."""
+
+
 class TargetError(UserError):
     """A target whose scores are no numbers: nothing can be chosen by them."""
 

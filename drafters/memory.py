@@ -14,7 +14,7 @@ import torch
 from drafters.caches import SETTING, Caches
 from drafters.card import Card
 from drafters.checkpoints.model_sizes import cache_numbers, config_of, prefill_bytes, skeleton, weight_bytes, window_of
-from drafters.errors import PoolMemoryError
+from drafters.errors import MisfitError, PoolMemoryError
 from drafters.hardware import GIB, format_bytes, free_memory
 from drafters.kinds.base import SizeContext
 from drafters.models.int8 import packed_bytes
@@ -195,11 +195,14 @@ def check_memory(card: Card, path: Path, device: str, budget: int | None = None)
         The budget of its texts.
 
     Raises:
+        MisfitError: its parts do not fit together.
         PoolMemoryError: it needs more than is free; the message says what would fit.
     """
     free = free_memory(device)
     try:
         found = estimate(card, path, device)
+    except MisfitError:
+        raise
     except Exception:  # whatever a configuration may lack
         return Caches(budget=None)
     needed = found.alone + (found.text if budget is None else budget)

@@ -18,7 +18,7 @@ from drafters.base import FeatureSource, common_prefix
 from drafters.checkpoints.digest import digest_of
 from drafters.checkpoints.loading import explained, load_mtp
 from drafters.checkpoints.model_sizes import cache_numbers, last_hidden_state
-from drafters.errors import PoolError
+from drafters.errors import MisfitError
 from drafters.kinds.base import BuildContext, DrafterEntry, Footprint, SizeContext, register
 from drafters.proposing import BlockDrafter
 
@@ -112,7 +112,7 @@ class MTPEntry(DrafterEntry):
         """How many layers the target's configuration names."""
         if count := getattr(target.config.get_text_config(), "num_mtp_layers", None):
             return int(count)
-        raise PoolError(
+        raise MisfitError(
             f"drafter {self.name!r}: {MISSING}: its configuration names none (num_nextn_predict_layers), or "
             "transformers knows none of its kind; remove the drafter from the card"
         )

@@ -121,6 +121,13 @@ def test_targets_without_such_layers(tmp_path):
             attempt()
 
 
+def test_such_a_target_is_refused_before_its_weights_are_read(tmp_path):
+    card = tiny.write_pool(tmp_path, drafters=[{"name": "mtp", "kind": "mtp"}])
+    (tmp_path / "target" / "model.safetensors").unlink()
+    with pytest.raises(PoolError, match=r"drafter 'mtp': the target brings no .* names none"):
+        load_pool(card)
+
+
 def test_targets_that_run_on_8_bits(tmp_path):
     """As published in them, on a GPU that computes with them. Where they are unpacked, so are the layers."""
     card, whole, _ = write(tmp_path, "glm4_moe", change=in_8_bits, quantization_config=FP8)
