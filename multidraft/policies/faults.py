@@ -14,7 +14,7 @@ from drafters.errors import PolicyError, UserError, error_message
 def chosen_arm(spec: str, choice: Any, arms: range) -> int:
     """The arm that the policy ``spec`` chose; raises :class:`PolicyError` if it is not among ``arms``, those for no
     drafter and for all included."""
-    arm = _whole(choice)
+    arm = whole(choice)
     if arm is None or arm not in arms:
         shown = arm if arm is not None else f"{choice!r:.60}"
         raise PolicyError(
@@ -25,7 +25,7 @@ def chosen_arm(spec: str, choice: Any, arms: range) -> int:
 
 def chosen_length(spec: str, choice: Any, most: int) -> int:
     """The draft length that the policy ``spec`` chose, cut to ``most``; raises :class:`PolicyError` if it is none."""
-    length = _whole(choice)
+    length = whole(choice)
     if length is None or length < 0:
         raise PolicyError(f"policy {spec!r} chose the draft length {choice!r:.60}; it must be a number from 0 on")
     return min(length, most)
@@ -34,7 +34,7 @@ def chosen_length(spec: str, choice: Any, most: int) -> int:
 def chosen_span(spec: str, choice: Any) -> int | None:
     """How many of the last positions the policy ``spec`` wants evaluated, ``None`` for all; raises
     :class:`PolicyError` if that is no count."""
-    span = _whole(choice)
+    span = whole(choice)
     if choice is not None and (span is None or span < 1):
         raise PolicyError(
             f"policy {spec!r} gave {choice!r:.60} as evaluation_span; it must be a number from 1 on or None"
@@ -45,7 +45,7 @@ def chosen_span(spec: str, choice: Any) -> int | None:
 def chosen_readers(spec: str, choice: Any, count: int) -> tuple[int, ...]:
     """The drafters that the policy ``spec`` wants to read the prompt; raises :class:`PolicyError` unless they are some
     of ``count``."""
-    readers = tuple(map(_whole, choice)) if isinstance(choice, Iterable) else (None,)
+    readers = tuple(map(whole, choice)) if isinstance(choice, Iterable) else (None,)
     if any(arm not in range(count) for arm in readers):
         raise PolicyError(f"policy {spec!r} gave {choice!r:.60} as candidates; they must be among 0 to {count - 1}")
     return readers  # type: ignore[return-value]
@@ -69,7 +69,7 @@ def raised_by(policy: object | None, spec: str, error: BaseException) -> PolicyE
     return PolicyError(f"policy {spec!r} raised {error_message(error)} ({place}, line {line})")
 
 
-def _whole(value: Any) -> int | None:
+def whole(value: Any) -> int | None:
     """``value`` as an ``int``, NumPy's among them; ``None`` for what is no whole number, such as ``True``."""
     try:
         return None if isinstance(value, bool) else index(value)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
 
 from pydantic import ValidationError
 
-from drafters.errors import PolicyError
+from drafters.errors import PolicyError, quoted
 from multidraft.policies.base import POLICIES, Policy, policy_names
 from multidraft.policies.custom import FILES
-from multidraft.policies.faults import raised_by
+from multidraft.policies.faults import raised_by, whole
 from multidraft.policies.settings import Setting, explained, settings_of_model
 from storage.records import PLAIN
 
@@ -80,22 +80,34 @@ def make_policy(spec: str, arms: int | Sequence[str], seed: int = 0) -> Policy:
     Args:
         spec: a name with optional settings, e.g. ``"ucb"``, ``"ucb:beta=0.1,reward=be"``, ``"fixed:math"``.
         arms: the drafters' names, or just how many there are.
-        seed: seed of the policy's own generator.
+        seed: seed of the policy's own generator, from 0 on.
 
     Raises:
-        PolicyError: as :func:`read_spec`; a setting is missing; the policy's own code failed.
+        PolicyError: as :func:`read_spec`; arms or a seed that are none; a setting is missing; the policy's own code
+            failed.
     """
     kind, values = read_spec(spec)
-    name = kind.name
-    names = [f"arm{i}" for i in range(arms)] if isinstance(arms, int) else list(arms)
+    name, names = kind.name, _names(arms)
+    if (number := whole(seed)) is None or number < 0:
+        raise PolicyError(f"the seed of a policy must be a whole number from 0 on, got {quoted(seed)}")
     if not names and name != PLAIN:
         raise PolicyError(f"policy {name!r} needs at least one drafter in the pool")
     if missing := _missing(kind, values):
         raise PolicyError(f"policy {name!r} needs {missing[0]}, e.g. {name}:{names[0]}; drafters: {', '.join(names)}")
     try:
-        return kind(names, seed, **values)
+        return kind(names, number, **values)
     except (Exception, SystemExit) as error:
         raise raised_by(None, spec, error) or PolicyError(f"policy {spec!r}: {error}") from error
+
+
+def _names(arms: object) -> list[str]:
+    """The names of drafters that are given by these, or made up for so many."""
+    if (count := whole(arms)) is not None:
+        return [f"arm{i}" for i in range(count)]
+    names: list[Any] = list(arms) if isinstance(arms, Iterable) and not isinstance(arms, str) else [None]
+    if not all(isinstance(name, str) for name in names):
+        raise PolicyError(f"arms must be a list of the drafters' names, or how many there are, got {quoted(arms)}")
+    return names
 
 
 def is_plain(spec: str) -> bool:

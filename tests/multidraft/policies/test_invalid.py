@@ -53,6 +53,24 @@ def test_an_empty_pool_leaves_only_plain_decoding(name):
     assert make_policy("autoregressive", 0).select() == -1
 
 
+@pytest.mark.parametrize("arms", ["math", b"ab", None, 1.5, True, [1, 2], ["math", None]])
+def test_what_names_no_arms(arms):
+    with pytest.raises(PolicyError, match=r"^arms must be a list of the drafters' names, or how many there are, got "):
+        make_policy("exp3", arms)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "7", True, None])
+def test_seeds_that_are_none(seed):
+    with pytest.raises(PolicyError, match=r"^the seed of a policy must be a whole number from 0 on, got "):
+        make_policy("exp3", 2, seed=seed)
+
+
+def test_counts_and_seeds_of_numpy_are_counts_and_seeds():
+    ours, theirs = make_policy("random", 5, seed=3), make_policy("random", np.int32(5), seed=np.int64(3))
+    assert ours.arms == theirs.arms and type(theirs.seed) is int
+    assert [ours.select() for _ in range(20)] == [theirs.select() for _ in range(20)]
+
+
 def extremes():
     """Every policy with each of its numbers at each bound, or just inside where the bound itself is not allowed."""
     for name, kind in POLICIES.items():
