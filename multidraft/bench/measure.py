@@ -111,7 +111,7 @@ class Measurement:
         self.pool, self.request = pool, request
         self.decoding = self._decoding(request.policy, request.params)
         baseline = next((run.baseline for run in request.earlier if run.baseline), None)
-        known = (self.decoding.params, request.seed, conditions_of(pool), request.origin, baseline)
+        known = (self.decoding.params, self.decoding.seed, conditions_of(pool), request.origin, baseline)
         self.run = Run(self.decoding.generation, *known)
         self.differences: list[Difference] | None = None
         self.asked_at = time.monotonic()

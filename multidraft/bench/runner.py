@@ -15,7 +15,7 @@ from drafters.sampling import SamplingParams
 from multidraft.bench.baseline import settle_baseline
 from multidraft.bench.measure import Measurement, Request, conditions_of
 from multidraft.bench.suites import SuiteItem
-from multidraft.engine.arguments import check_seed, policy_for
+from multidraft.engine.arguments import policy_for, read_seed
 from multidraft.engine.decoding import Decoding
 from multidraft.policies import canonical_spec, check_specs
 from multidraft.policies.specs import is_plain
@@ -96,9 +96,8 @@ class SuiteRun:
         repeat: int = 1,
         origin: Origin = Origin("bench"),  # noqa: B008
     ):
-        check_seed(seed)
         self.pool, self.items, self.params = pool, items, params
-        self.seed, self.repeat, self.origin = seed, repeat, origin
+        self.seed, self.repeat, self.origin = read_seed(seed), repeat, origin
         self.specs = list(dict.fromkeys(map(canonical_spec, policies)))
         check_specs(self.specs)
         for spec in self.specs:

@@ -17,7 +17,7 @@ from tqdm import tqdm
 import multidraft as md
 from drafters.progress import Step
 from multidraft.bench.suites import Suite, spread
-from multidraft.engine.arguments import check_seed
+from multidraft.engine.arguments import read_seed
 from multidraft.policies import canonical_spec, check_specs
 from multidraft.policies.specs import without_divergence
 from storage.aggregates import filters
@@ -110,7 +110,7 @@ def sampling_params(options: argparse.Namespace, draft_length: int) -> md.Sampli
 
 def check_decoding(options: argparse.Namespace, policies: Sequence[str]) -> None:
     """Refuse, before a pool is loaded, what no pool could decode: numbers out of range and unknown policies."""
-    check_seed(options.seed)
+    read_seed(options.seed)
     sampling_params(options, draft_length=1)
     check_specs(policies)
 

@@ -16,7 +16,7 @@ from drafters.checkpoints.loading import tokenizer_of
 from drafters.source import Source
 from multidraft.bench.inspect import render_matrix
 from multidraft.commands.options import finite
-from multidraft.engine.arguments import check_seed
+from multidraft.engine.arguments import read_seed
 from multidraft.training.answers import Asking
 from multidraft.training.plan import Plan, Shape, examine, source_of
 from multidraft.training.processes import Processes
@@ -148,7 +148,7 @@ def _plan(options: argparse.Namespace) -> tuple[Plan, PreTrainedTokenizerBase]:
 
 def _check_numbers(options: argparse.Namespace) -> None:
     """Raise :class:`~drafters.errors.UserError` if a number is out of range."""
-    check_seed(options.seed)
+    read_seed(options.seed)
     for name in POSITIVE:
         value = getattr(options, name)
         if value is not None and value <= 0:

@@ -13,6 +13,7 @@ from drafters.errors import PolicyError, PromptError, UserError, quoted
 from drafters.sampling import SamplingParams
 from multidraft.engine.output import Output
 from multidraft.policies import Policy, check_live, make_policy
+from multidraft.policies.faults import whole
 from storage.records import Turn
 
 if TYPE_CHECKING:
@@ -39,10 +40,11 @@ def policy_for(pool: Pool, policy: str | Policy, seed: int = 0) -> Policy:
     return player
 
 
-def check_seed(seed: int) -> None:
-    """Raise :class:`UserError` for a seed that is none."""
-    if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= seed < 2**63:
+def read_seed(seed: object) -> int:
+    """A seed, which may be any whole number, NumPy's among them; raises :class:`UserError` for one that is none."""
+    if (number := whole(seed)) is None or not 0 <= number < 2**63:
         raise UserError(f"the seed must be a whole number from 0 to 2^63 - 1, got {quoted(seed)}")
+    return number
 
 
 def check_pool(pool: object) -> None:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import numpy as np
+
 from drafters.caches import Waiting
 from drafters.errors import PolicyError, PromptError, TextMemoryError, UserError, quoted
 from drafters.models.streams import Stream, Streams
@@ -20,6 +22,7 @@ from multidraft.engine.arguments import check_pool
 from multidraft.engine.decoding import Decoding
 from multidraft.engine.output import Output
 from multidraft.policies import Policy
+from multidraft.policies.faults import whole
 from storage.records import Generation
 
 if TYPE_CHECKING:
@@ -206,15 +209,15 @@ def generate_batch(
     prompts: Sequence[str | Sequence[int]],
     policy: str | Sequence[str | Policy] = "normal-hedge",
     params: SamplingParams | Sequence[SamplingParams] | None = None,
-    seed: int | Sequence[int] = 0,
+    seed: int | Sequence[int] | np.ndarray = 0,
     size: int = 8,
     output: Output = Output(),  # noqa: B008
 ) -> list[Generation]:
     """Decode several prompts, ``size`` at once; the next one begins when one has ended. Where one fails all end.
 
     Args:
-        policy, params, seed: of each, or a list with those of every prompt; with a list of seeds the same prompt gives
-            several samples.
+        policy, params, seed: of each, or a list with those of every prompt; with a list, or an array, of seeds the same
+            prompt gives several samples.
 
     The other arguments and errors are those of :class:`~multidraft.engine.decoding.Decoding`.
 
@@ -224,17 +227,17 @@ def generate_batch(
     if isinstance(prompts, str):
         raise PromptError("generate_batch takes a list of prompts, not one text; generate decodes one")
     check_pool(pool)
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+    if (most := whole(size)) is None or most < 1:
         raise UserError(
             f"size, the number of prompts decoded at once, must be a whole number from 1 on, got {quoted(size)}"
         )
     prompts = list(prompts)
     policies = _each("policy", policy, len(prompts))
     own = [id(player) for player in policies if isinstance(player, Policy)]
-    if size > 1 and len(set(own)) < len(own):
+    if most > 1 and len(set(own)) < len(own):
         raise PolicyError("prompts that are decoded at once cannot share a Policy; give its spec, or one for each")
     given = zip(prompts, policies, _each("params", params, len(prompts)), _each("seed", seed, len(prompts)))
-    with Batch(pool, size) as batch:
+    with Batch(pool, most) as batch:
         return batch.run(text_of(_asked(number, pool, each, output)) for number, each in enumerate(given, start=1))
 
 
@@ -247,7 +250,8 @@ def _asked(number: int, pool: Pool, given: tuple[Any, Any, Any, Any], output: Ou
 
 
 def _each(name: str, value: Any, count: int) -> Sequence[Any]:
-    """``count`` times a value, or as many as there are in a list."""
+    """``count`` times a value, or as many as there are in a list or an array."""
+    value = value.tolist() if isinstance(value, np.ndarray) else value
     if isinstance(value, str) or not isinstance(value, Sequence):
         return [value] * count
     if len(value) != count:

@@ -18,7 +18,7 @@ from drafters.hardware import clock_of
 from drafters.models.streams import let_others_on, own_seconds, texts_at_once
 from drafters.sampling import SamplingParams, probabilities
 from drafters.text import TextStream
-from multidraft.engine.arguments import check_pool, check_seed, check_settings, continued, policy_for, read_prompt
+from multidraft.engine.arguments import check_pool, check_settings, continued, policy_for, read_prompt, read_seed
 from multidraft.engine.drafting import Drafting, Verified
 from multidraft.engine.experience import Experience, Notes, context_of
 from multidraft.engine.laps import Laps
@@ -75,8 +75,12 @@ class Decoding(Iterator[Round]):
         check_pool(pool)
         params = SamplingParams() if params is None else params
         check_settings(params, output)
-        check_seed(seed)
-        self.pool, self.params, self.seed, self.output = pool, params.drafting(pool.draft_length), int(seed), output
+        self.pool, self.params, self.seed, self.output = (
+            pool,
+            params.drafting(pool.draft_length),
+            read_seed(seed),
+            output,
+        )
         text, self.context = read_prompt(pool, prompt, turns)
         self.learn, self._notes = learn, Notes(pool if learn else None)
         if len(self.context) >= pool.target.window:
@@ -86,7 +90,7 @@ class Decoding(Iterator[Round]):
             )
         self.longest = pool.caches.check(len(self.context), self.params.max_new_tokens, pool.target.window)
         names = pool.drafter_names
-        self.policy = policy_for(pool, policy, seed)
+        self.policy = policy_for(pool, policy, self.seed)
         spec = canonical_spec(policy) if isinstance(policy, str) else policy.name
         self.generation = Generation(text, spec, tuple(names), len(self.context), turns=tuple(turns))
         self._arms = range(ALL_DRAFTERS, len(names))

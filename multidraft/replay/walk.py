@@ -16,7 +16,7 @@ from drafters.base import Acceptances, hits_by_depth
 from drafters.costs import Costs, CostSource, Unread
 from drafters.errors import PolicyError
 from drafters.traffic import Prior
-from multidraft.engine.arguments import check_seed
+from multidraft.engine.arguments import read_seed
 from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Context, Feedback, Policy, make_policy
 from multidraft.policies.faults import chosen_arm, chosen_length, chosen_readers, chosen_span, raised_by
 from multidraft.policies.static import Autoregressive, Fixed
@@ -139,7 +139,7 @@ def replay(
         raise ValueError(f"drafters are given by their names, as in pool.drafter_names, got {type(names[0]).__name__}")
     if len(names) != count:
         raise ValueError(f"the table has {count} drafters, but {len(names)} are named")
-    check_seed(seed)
+    seed = read_seed(seed)
     player = policy if isinstance(policy, Policy) else make_policy(policy, names, seed)
     if player.arm_count not in (0, count):
         raise PolicyError(f"the policy was made for {player.arm_count} drafters, but the table has {count}")

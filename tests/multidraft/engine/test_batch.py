@@ -3,6 +3,7 @@
 import gc
 import threading
 
+import numpy as np
 import pytest
 import torch
 
@@ -84,6 +85,11 @@ def test_each_prompt_may_have_its_own_policy_settings_and_seed(pool):
     alone = [generate(pool, prompt, *others).token_ids for prompt, *others in cases]
     found = [g.token_ids for g in generate_batch(pool, *map(list, zip(*cases)), size=2)]
     assert found == alone and found[0] != found[2][:9]  # of one prompt, by seeds
+    *others, seeds = map(list, zip(*cases))
+    again = generate_batch(pool, *others, seed=np.array(seeds), size=np.int64(2))
+    assert [g.token_ids for g in again] == found
+    one = generate_batch(pool, *others, seed=np.int64(2))
+    assert one[1].token_ids == found[1] and one[0].token_ids != found[0]
 
 
 def test_prompts_of_a_batch_do_not_share_a_policy(pool):

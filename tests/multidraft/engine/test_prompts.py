@@ -1,16 +1,20 @@
 """Prompts and seeds that are taken, and those that are refused."""
 
+import json
+
 import numpy as np
 import pytest
 
 from drafters.errors import ContextWindowError, PolicyError, PromptError, UserError
 from drafters.sampling import SamplingParams
+from multidraft.bench.measure import Measurement, Request
 from multidraft.engine.batch import generate_batch
 from multidraft.engine.decoding import generate, stream
 from multidraft.engine.output import Output
 from multidraft.engine.warming import warm_up
 from multidraft.replay.regret import acceptance_table
 from multidraft.replay.walk import replay
+from storage.run import Origin
 from tests import tiny
 
 
@@ -97,6 +101,10 @@ def test_seeds_that_are_none(pool, seed):
 def test_seeds_of_numpy_are_seeds(pool):
     decoding = stream(pool, "abc", seed=np.arange(5)[3])
     assert decoding.seed == 3 and type(decoding.seed) is int and decoding.run().token_ids
+    table = np.ones((2, 5), dtype=int)
+    assert replay(table, "random", seed=np.int64(3)).arms == replay(table, "random", seed=3).arms
+    run = Measurement(pool, Request("abc", "random", SamplingParams(4), np.int64(3), Origin("command"))).run
+    assert json.dumps(run.to_json()["seed"]) == "3"
 
 
 @pytest.mark.parametrize(
