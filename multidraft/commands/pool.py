@@ -33,6 +33,9 @@ def run(options: argparse.Namespace) -> int:
     """Print parameters and costs, and with ``--matrix`` accepted tokens by drafter and task."""
     if not options.matrix and any(v is not None for v in (options.suite, options.limit, options.draft_length)):
         raise UserError("--suite, --limit and --draft-length are for --matrix; give --matrix too, or leave them out")
+    if (options.matrix or options.plain) and (options.list or options.estimate):
+        given, reads = "--list" if options.list else "--estimate", "--matrix" if options.matrix else "--plain"
+        raise UserError(f"{reads} needs the pool loaded, and {given} loads none; give one of them")
     if options.list:
         return _list(as_json=options.json)
     if options.estimate:

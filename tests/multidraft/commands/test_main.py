@@ -233,6 +233,7 @@ def test_bad_input_is_one_line_and_status_2(pool_card, capsys, arguments, said):
         (["pool", "--matrix", "--draft-length", "0"], "draft_length"),
         (["pool", "--matrix", "--limit", "0"], "--limit"),
         *((["pool", *given], "give --matrix too") for given in (["--suite", "pocket"], ["--limit", "2"])),
+        *((["pool", *two], f"{two[0]} needs the pool") for two in (["--matrix", "--estimate"], ["--plain", "--list"])),
         (["bench", "no-such-suite"], "no-such-suite"),
         (["bench", "pocket", "--limit", "0"], "--limit"),
         (["bench", "pocket", "--repeat", "0"], "--repeat"),
