@@ -261,10 +261,10 @@ def test_a_link_restores_prompt_policy_and_settings(unused_play: Play) -> None:
     assert {field: shown.get(field) for field in tab.settings if field in shown} == {length: 20, heat: 0.5, seed: 3}
     shown = restored(tab, with_policy="ucb:beta=0.1")
     assert shown[tab.policy].value == "ucb:beta=0.1"
-    shown = restored(tab, prompt="a", with_policy="<b>", policy="ucb")
+    shown = restored(tab, prompt="a", with_policy="<b>", policy="ucb", seed="x", top_p="0")
     status = shown[tab.status]
     assert 'role="alert"' in status and "choose one of" in status and "<b>" not in status
-    assert "Taken from the link: prompt. Left at the default: " in status
+    assert "Taken from the link: prompt. Left at the default: top-p must be" in status and status.count("Left") == 1
     assert shown[tab.prompt] == "a" and tab.policy not in shown
 
 

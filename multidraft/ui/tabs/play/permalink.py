@@ -37,7 +37,8 @@ class Link(NamedTuple):
         asked = zip(("prompt", "policy", *SETTINGS), (self.prompt, self.policy, *self.settings), strict=True)
         taken = [NAMES.get(name, name) for name, value in asked if value is not None]
         said = [f"Taken from the link: {', '.join(taken)}." if taken else "Nothing is taken from the link."]
-        return " ".join([*said, *(f"Left at the default: {why}." for why in self.wrong), "Press Run."])
+        said += [f"Left at the default: {'; '.join(self.wrong)}."] if self.wrong else []
+        return " ".join([*said, "Press Run."])
 
 
 def read_link(query: Mapping[str, str], pool: Pool, most: int | None = None) -> Link | None:
