@@ -97,7 +97,7 @@ class Decoding(Iterator[Round]):
         self._cancelled, self._stopped = threading.Event(), False
         before = continued(pool, prompt, self.context, output)
         self._text, self.logprobs = TextStream(pool.tokenizer, before), list[TokenLogprob]()
-        self._stop = StopTexts(output.stop, TextStream(pool.tokenizer, before))
+        self._stop = StopTexts(output.stop, TextStream(pool.tokenizer, before), output.stop_after)
         self._evaluated, self._unseen_p = len(self.context), list[torch.Tensor]()
         self._rounds = self._decode()
 

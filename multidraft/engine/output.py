@@ -27,18 +27,23 @@ class Output:
             :class:`~multidraft.engine.decoding.Decoding` (a generation does not hold them); ``None`` notes nothing.
         anew: whether it is a text of its own, as an answer in chat form, also after a prompt of token ids: the space of
             its first word is dropped.
+        stop_after: texts of ``stop`` that are complete within so many tokens are passed over, as with vLLM's
+            ``min_tokens``.
     """
 
     stop: tuple[str, ...] = ()
     ignore_end: bool = False
     logprobs: int | None = None
     anew: bool = False
+    stop_after: int = 0
 
     def __post_init__(self) -> None:
         if isinstance(self.stop, str) or not all(isinstance(text, str) for text in self.stop):
             raise UserError(f"stop must be a tuple of texts, such as ('\\n\\n',), got {quoted(self.stop)}")
         if not all(self.stop):
             raise UserError("a stop text is empty; leave it out")
+        if type(self.stop_after) is not int or self.stop_after < 0:
+            raise UserError(f"stop_after must be a whole number from 0 on, got {quoted(self.stop_after)}")
         if self.logprobs is not None and (type(self.logprobs) is not int or self.logprobs < 0):
             raise UserError(f"logprobs must be a whole number from 0 on, or None, got {quoted(self.logprobs)}")
 
@@ -74,17 +79,26 @@ def logprobs_of_prompt(pool: Pool, ids: Sequence[int], top: int) -> Iterator[lis
 
 
 class StopTexts:
-    """Notices the token that completes one of ``texts`` in an output, which ``stream`` decodes."""
+    """Notices the token that completes one of ``texts`` in an output, which ``stream`` decodes, once ``after`` tokens
+    have come."""
 
-    def __init__(self, texts: Sequence[str], stream: TextStream):
-        self._texts, self._stream, self._tail = texts, stream, ""
+    def __init__(self, texts: Sequence[str], stream: TextStream, after: int = 0):
+        self._texts, self._stream, self._after, self._tail = texts, stream, after, ""
         self._kept = max(map(len, texts), default=1) - 1
 
     def completed_by(self, token: int) -> bool:
         """Whether ``token``, the next one of the output, completes a text."""
         if not self._texts:
             return False
+        known = len(self._tail)
         self._tail += self._stream.extend([token])
-        found = any(text in self._tail for text in self._texts)
+        self._after -= 1
+        found = self._after < 0 and completed(self._tail, self._texts, known) is not None
         self._tail = self._tail[len(self._tail) - self._kept :]
         return found
+
+
+def completed(text: str, stops: Sequence[str], known: int) -> int | None:
+    """Where the first of the ``stops`` begins that are complete only after the first ``known`` characters of a text."""
+    places = (text.find(stop, max(known - len(stop) + 1, 0)) for stop in stops)
+    return min((at for at in places if at >= 0), default=None)

@@ -116,7 +116,8 @@ def case_of(random: Random, names: list[str]) -> Case:
     )
     letters = tiny.CHARACTERS[1:]
     stop = ["".join(random.choices(letters, k=random.randint(1, 3))) for _ in range(random.choice([0, 0, 1, 2]))]
-    output = Output(tuple(stop), random.random() < 0.3, random.choice([None, None, 2]))
+    after = random.choice([0, 0, random.randint(1, 20)])
+    output = Output(tuple(stop), random.random() < 0.3, random.choice([None, None, 2]), stop_after=after)
     return Case(prompt, policy_of(random, names), params, random.randrange(2**40), output)
 
 
@@ -131,9 +132,10 @@ def part_of(pool: Pool, random: Random) -> Pool:
 
 def end_of(pool: Pool, case: Case, ids: list[int]) -> tuple[int, str]:
     """How many of these tokens plain decoding would have written, and how it would have ended."""
+    passed = len(pool.tokenizer.decode(ids[: case.output.stop_after], skip_special_tokens=True))
     for count in range(1, len(ids) + 1):
         text = pool.tokenizer.decode(ids[:count], skip_special_tokens=True)
-        if any(stop in text for stop in case.output.stop):
+        if any(stop in text[max(passed - len(stop) + 1, 0) :] for stop in case.output.stop):
             return count, "stopped"
         if ids[count - 1] in pool.stop_ids and not case.output.ignore_end:
             return count, "stopped"

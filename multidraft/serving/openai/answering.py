@@ -92,7 +92,9 @@ class Answering:
         shown = text if self.echo else ""
         before = () if self.echo else continued(self.pool, prompt[0], ids, output)
         read = TextStream(self.pool.tokenizer, before)
-        self.growing.append(Growing(index, job, read, len(ids) if first else 0, shown, known, asked.stops))
+        self.growing.append(
+            Growing(index, job, read, len(ids) if first else 0, shown, known, asked.stops, asked.min_tokens)
+        )
         if job:
             job.measurement.watch(self._wake)
         if self._closed:

@@ -12,7 +12,7 @@ from typing import Any
 
 from drafters.pool import Pool
 from drafters.text import INCOMPLETE, TextStream
-from multidraft.engine.output import TokenLogprob
+from multidraft.engine.output import TokenLogprob, completed
 from multidraft.service.jobs import Job
 from multidraft.service.workbench import RunJob
 from multidraft.serving.openai.errors import ApiError
@@ -49,7 +49,7 @@ class Growing:
         prompt_tokens: how many the prompt has; 0 where another text has the same prompt, which counts once.
         prompt: what of it the answer repeats first.
         echoed: its log-probabilities.
-        stops: texts that end it and are not part of the answer.
+        stops: texts that end it and are not part of the answer, unless complete within ``stop_after`` tokens.
         tokens: how many it has so far, those of the prompt apart.
         offset: characters that ``read`` has given out.
         ended: whether all of it has been told.
@@ -62,9 +62,11 @@ class Growing:
     prompt: str = ""
     echoed: list[TokenLogprob] = field(default_factory=list)
     stops: Sequence[str] = ()
+    stop_after: int = 0
     tokens: int = 0
     _rounds: int = -1
     _text: str = ""
+    _kept: int = 0
     _out: int = 0
     offset: int = 0
     ended: bool = False
@@ -103,8 +105,10 @@ class Growing:
         self._rounds += len(rounds)
         told, self.tokens = self.tokens, self.tokens + sum(r.emitted for r in rounds)
         news.logprobs += job.measurement.decoding.logprobs[told : self.tokens]
-        self._text += "".join(r.text for r in rounds)
-        out = released(self._text, self.stops, ended=news.reason is not None)
+        pieces = [piece for r in rounds for piece in r.pieces]
+        self._text += "".join(pieces)
+        self._kept += sum(map(len, pieces[: max(self.stop_after - told, 0)]))
+        out = released(self._text, self.stops, self._kept, ended=news.reason is not None)
         news.text += self._text[self._out : out]
         self._out = out
 
@@ -117,11 +121,11 @@ def ended_early(job: Job) -> ApiError:
     return ApiError(503, "the server is shutting down", code="overloaded")
 
 
-def released(text: str, stops: Sequence[str], *, ended: bool) -> int:
-    """How many characters of a text are part of the answer for sure: none from the first stop text on, and while it
-    grows none that may belong to one."""
-    if found := [at for stop in stops if (at := text.find(stop)) >= 0]:
-        return min(found)
+def released(text: str, stops: Sequence[str], kept: int = 0, *, ended: bool) -> int:
+    """How many characters of a text are part of the answer for sure: none from the first stop text on that is complete
+    only beyond the first ``kept``, and while it grows none that may belong to one."""
+    if (found := completed(text, stops, kept)) is not None:
+        return found
     if ended:
         return len(text)
     begun = (n for stop in stops for n in range(1, min(len(stop), len(text) + 1)) if text.endswith(stop[:n]))

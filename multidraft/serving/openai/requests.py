@@ -108,8 +108,8 @@ class Asked(BaseModel):
         model: which pool the client means; the one that is loaded answers in any case, and the answer names it.
         policy: a policy spec.
         draft_length: most tokens of a draft; ``None`` takes the pool's, 0 decodes without drafters.
-        ignore_eos: decode to the last token asked for; only with it, and without ``stop``, ``min_tokens`` may be
-            above 0.
+        ignore_eos: pass over the target's own ends; only with it ``min_tokens`` may be above 0.
+        min_tokens: texts of ``stop`` that are complete within so many tokens are passed over.
         store: whether later queries may profit from the answer: drafters and policies learn from it.
     """
 
@@ -179,7 +179,7 @@ class Asked(BaseModel):
 
     def output(self, logprobs: int | None) -> Output:
         """What the engine is asked for beside the sampling."""
-        return Output(self.stops, self.ignore_eos, logprobs)
+        return Output(self.stops, self.ignore_eos, logprobs, stop_after=self.min_tokens)
 
     def params(self, pool: Pool, most: int) -> SamplingParams:
         """Parameters of the sampling, of at most ``most`` tokens."""
@@ -197,8 +197,8 @@ class Asked(BaseModel):
             raise ApiError(400, "stream_options is only allowed when stream is true", "stream_options")
         if self.best_of not in (None, self.n):
             raise ApiError(400, f"best_of must be n ({self.n}) here, got {self.best_of}", "best_of")
-        if self.min_tokens > 0 and (self.stops or not self.ignore_eos):
-            raise ApiError(400, "min_tokens is only offered together with ignore_eos and without stop", "min_tokens")
+        if self.min_tokens > 0 and not self.ignore_eos:
+            raise ApiError(400, "min_tokens is only offered together with ignore_eos", "min_tokens")
         if len(self.stops) > MOST_STOPS:
             raise ApiError(400, f"stop may have at most {MOST_STOPS} texts, got {len(self.stops)}", "stop")
         if self.draft_length is not None and self.draft_length < 0:

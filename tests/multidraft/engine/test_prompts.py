@@ -115,6 +115,7 @@ def test_seeds_of_numpy_are_seeds(pool):
         ({"stop": ("",)}, "a stop text is empty"),
         ({"logprobs": -1}, "logprobs must be a whole number from 0 on, or None, got -1"),
         ({"logprobs": True}, "got True"),
+        ({"stop_after": -1}, "stop_after must be a whole number from 0 on, got -1"),
     ],
 )
 def test_outputs_that_cannot_be_had(given, said):

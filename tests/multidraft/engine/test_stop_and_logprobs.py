@@ -47,9 +47,23 @@ def test_a_text_within_an_accepted_draft_cuts_it_there(pool):
     assert out.rounds[-1].accepted == out.rounds[-1].emitted < len(out.rounds[-1].drafted)
 
 
+@pytest.mark.parametrize("policy", ["autoregressive", "round-robin", "draft-all"])
+@pytest.mark.parametrize("after", range(8))
+def test_texts_that_are_complete_within_the_first_tokens_are_passed_over(pool, policy, after):
+    whole = generate(pool, PROMPT, policy, GREEDY)
+    passed = len(pool.decode(whole.token_ids[:after]))
+    for stop in (whole.text[3:5], whole.text[:1], whole.text[5:9]):
+        ends = [at for at in range(passed + 1, len(whole.text) + 1) if whole.text[:at].endswith(stop)]
+        out = decode(pool, Output((stop, "never" * 20), stop_after=after), policy).generation
+        assert out.text == whole.text[: ends[0] if ends else None]
+        assert out.status == ("stopped" if ends else "completed")
+
+
 def test_characters_of_several_tokens_and_texts_of_several_characters():
     stop = StopTexts(("ab", "cde"), TextStream(tiny.tokenizer()))
     assert [stop.completed_by(token) for token in (4, 5, 3, 2, 3)] == [False, False, False, False, True]
+    stop = StopTexts(("ab", "cdefg"), TextStream(tiny.tokenizer()), after=2)
+    assert [stop.completed_by(token) for token in (2, 3, 4, 5, 2, 3)] == [False] * 5 + [True], "it is remembered"
     assert not StopTexts((), TextStream(tiny.tokenizer())).completed_by(2)
 
 

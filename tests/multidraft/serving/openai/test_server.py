@@ -129,6 +129,11 @@ def test_a_stop_text_ends_it_and_is_not_told(client: openai.OpenAI) -> None:
     assert (cut.text, cut.finish_reason) == (whole[: whole.index(stop)], "stop")
     parts = list(client.completions.create(**asked, stream=True))
     assert "".join(part.choices[0].text for part in parts) == cut.text
+    asked["extra_body"] = {"ignore_eos": True, "min_tokens": len(cut.text) + len(stop)}
+    kept = client.completions.create(**asked).choices[0].text
+    assert kept.startswith(cut.text + stop), "within so many tokens it is passed over"
+    parts = list(client.completions.create(**asked, stream=True))
+    assert "".join(part.choices[0].text for part in parts) == kept
 
 
 def test_several_texts_of_several_prompts(client: openai.OpenAI, pool: Pool, store: Store) -> None:
