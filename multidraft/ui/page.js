@@ -2,7 +2,7 @@
 // functions the handlers of other components call.
 
 Object.assign(window, { address, openTab, goToTab, startRace, copied, copyLink, keepFilters, openRuns, travel,
-  linkedRun, focusRun, leaveRun, focusTravelled, typed, leftRun, keepRun, chooseTwo, tell, stepThrough, stepThroughText,
+  linkedRun, focusRun, leaveRun, focusTravelled, typed, leftRun, keepRun, starting, notStarted, chooseTwo, tell, stepThrough, stepThroughText,
   make });
 
 // A new element, at the end of its parent.
@@ -145,6 +145,16 @@ function ran() {
   left = "";
 }
 document.addEventListener("click", ({ target }) => { if (target.closest("#run")) ran(); }, true);
+
+// On a slow network the server's first word of a run takes its time: until then the page says that it is starting, and if
+// the server does not take it, that it has not. The button is out of use meanwhile.
+const run = (interactive) => ({ interactive, __type__: "update" });
+function starting(said) {
+  return document.querySelector("#run").disabled ? [] : [said, run(false)]; // one is under way
+}
+function notStarted(shown, said) {
+  return [shown.includes("md-starting") ? said : undefined, run(true)];
+}
 
 // What a run shows is scrolled to where it begins in the lower half of the window, and on a phone, there at once: the
 // first words are not to be missed, so this does not wait for Gradio's events.

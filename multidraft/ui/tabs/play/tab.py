@@ -129,6 +129,8 @@ class Play(controls.PromptTab):
         started = [self.buttons.run.click, self.prompt.submit]
         running = [*shown, *self.buttons.both, *talk, self.buttons.id]
         watched: dict[str, Any] = {"concurrency_limit": self.workbench.limits.queue, **HIDDEN}
+        own, say = [self.status, self.buttons.run], f"starting({json.dumps(view.STARTING)})"
+        gr.on(started, None, None, own, js=f"() => {say}", **PRIVATE)
         ran = gr.on(
             started,
             self.run,
@@ -136,6 +138,8 @@ class Play(controls.PromptTab):
             running,
             **watched,
         )
+        say = f"notStarted(said, {json.dumps(view.NOT_STARTED)})"
+        ran.failure(None, self.status, own, js=f"(said) => {say}", **PRIVATE)
         # A page that was loaded again while a run was under way, or had just ended, takes it up: page.js knows its id.
         again = self.left.change(self.again, self.left, [*running, self.policy, *self.settings], **watched)
         for event in (ran, again):
