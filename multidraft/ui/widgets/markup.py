@@ -77,6 +77,7 @@ def minute(time: str) -> str:
 _environment = Environment(
     loader=FileSystemLoader(_UI), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
 )
+_environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
 _environment.filters.update(count=count, minute=minute, number=number, percent=percent, title_of=policy_title)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -35,7 +34,7 @@ def rounds_html(rounds: Sequence[Round], drafters: Sequence[str]) -> Markup:
     only where the reader asks for them. ``drafters`` are the pool's, in the order of the arms."""
     kinds = arm_classes(drafters)
     return Markup().join(
-        _macros.round(r, kinds[r.arm], describe_round(r), _visible("".join(map(r.text_of, r.rejected))), _step(r))
+        _macros.round(r, kinds[r.arm], describe_round(r), _visible("".join(map(r.text_of, r.rejected))), step_of(r))
         for r in rounds
     )
 
@@ -97,10 +96,6 @@ def rounds_table_html(rounds: Sequence[Round]) -> Markup:
     columns = ("Text", "Drafter", "Round", "Accepted", "Reward", "ms")
     table = table_html(columns, rows, figures=4, kind="md-texts", label="Rounds")
     return folded("Every round in detail", table, _macros.reward_note())
-
-
-def _step(r: Round) -> str:
-    return json.dumps(step_of(r), ensure_ascii=False, separators=(",", ":"))
 
 
 def _visible(text: str) -> str:

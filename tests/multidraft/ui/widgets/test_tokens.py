@@ -136,4 +136,6 @@ def test_a_round_tells_the_stepper_what_was_guessed_and_what_the_target_would_ha
     assert tree["siblings"] == [[], ["d"], ["c", "d"]] and tree["together"]
     older = tokens.step_of(make_round(choices=(), texts={}))
     assert "choices" not in older and older["guesses"] == ["a", "b", ""]
-    assert 'data-step="{&#34;drafter&#34;:&#34;math&#34;' in tokens.rounds_html([make_round()], DRAFTERS)
+    assert """data-step='{"drafter":"math",""" in tokens.rounds_html([make_round()], DRAFTERS)
+    nasty = tokens.rounds_html([make_round(drafter="'\"><b>")], DRAFTERS)
+    assert "<b>" not in nasty and Tree(nasty).tags.count("b") == 0
