@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -66,35 +66,27 @@ def summary_html(summary: pd.DataFrame, drawn: Sequence[str] = (), mixed: bool =
     prompts stand below, without a rank, and so do those that are not compared with the others. ``mixed``: the runs were
     made under different conditions."""
     mixed = mixed and bool(summary["rank"].notna().any())
-    columns = (
-        markup.tip(
-            "Rank" + "*" * mixed, "By whole requests; policies that cannot be told apart at the 95 % level share one"
-        ),
-        "Policy",
-        markup.tip("Decode speed-up", f"Seconds of the baseline ÷ seconds of the runs, decoding only, {_INTERVAL}"),
-        markup.tip("Request speed-up", f"The same of whole requests, prefill and routing included, {_INTERVAL}"),
-        "Runs",
-        markup.tip("MAT", markup.MAT),
-        markup.tip("Acceptance rate", "Accepted tokens ÷ drafted tokens"),
-        markup.tip("Mean regret (rounds/prompt)", markup.REGRET),
-        markup.tip("Best-arm selection rate", markup.BEST_ARM),
-    )
-    titles = policy_titles(summary["policy"])
-    rows = (
-        [
-            number(line.rank, 0),
-            _policy(line, titles[line.policy], drawn),
-            _speedup(line, "speedup"),
-            _speedup(line, "request_speedup"),
-            number(line.runs, 0),
-            _interval(line, "mean_accepted_tokens", 2),
-            _interval(line, "acceptance_rate", 0, " %", 100),
-            _interval(line, "regret_rounds", 1),
-            _interval(line, "best_arm_ratio", 0, " %", 100),
-        ]
+    rank = "By whole requests; policies that cannot be told apart at the 95 % level share one"
+    decode = f"Seconds of the baseline ÷ seconds of the runs, decoding only, {_INTERVAL}"
+    request = f"The same of whole requests, prefill and routing included, {_INTERVAL}"
+    titles, tip = policy_titles(summary["policy"]), markup.tip
+    lines = [
+        {
+            tip("Rank" + "*" * mixed, rank): number(line.rank, 0),
+            "Policy": _policy(line, titles[line.policy], drawn),
+            tip("Decode speed-up", decode): _speedup(line, "speedup"),
+            tip("Request speed-up", request): _speedup(line, "request_speedup"),
+            "Runs": number(line.runs, 0),
+            tip("MAT", markup.MAT): _interval(line, "mean_accepted_tokens", 2),
+            tip("Acceptance rate", "Accepted tokens ÷ drafted tokens"): _interval(
+                line, "acceptance_rate", 0, " %", 100
+            ),
+            tip("Mean regret (rounds/prompt)", markup.REGRET): _interval(line, "regret_rounds", 1),
+            tip("Best-arm selection rate", markup.BEST_ARM): _interval(line, "best_arm_ratio", 0, " %", 100),
+        }
         for line in summary.itertuples()
-    )
-    table = markup.table_html(columns, rows, figures=7, kind="md-ranking", label="Policies ranked")
+    ]
+    table = markup.table_of(lines, figures=7, kind="md-ranking", label="Policies ranked")
     apart = AT_ONE_SPEED if summary["apart"].any() else ""
     said = f"{compared_on(summary)} {MIXED * mixed} {apart} {markup.left_out(int(summary['short_runs'].sum()))}".strip()
     return table + (markup.caption_html(said) if said else "")
@@ -145,52 +137,51 @@ def list_html(runs: pd.DataFrame) -> Markup:
     return markup.table_of(lines, figures=5, kind="md-runs", label="Runs")
 
 
-Table = tuple[str, Sequence[str], Iterable[Sequence[Any]]]
-"""Summary, columns and rows of a table to be opened."""
+Table = tuple[str, list[dict[str, Any]]]
+"""Summary and lines of a table to be opened."""
 
 
 def regret(rows: pd.DataFrame, policies: Sequence[str]) -> Table:
     """Regret of each policy after all of its runs (``aggregates.regret_over_time``)."""
     last, titles = rows.groupby("policy").last(), policy_titles(policies)
-    known = [
-        (titles[policy], *last.loc[policy, ["run_number", "cumulative_regret"]])
-        for policy in policies
-        if policy in last.index
+    return "Regret in figures", [
+        {
+            "Policy": titles[line.Index],
+            "Greedy runs": number(line.run_number, 0),
+            "Cumulative regret (rounds)": signed(line.cumulative_regret, 0),
+            "Mean regret (rounds/run)": signed(line.cumulative_regret / line.run_number, 2),
+        }
+        for line in last.reindex([policy for policy in policies if policy in last.index]).itertuples()
     ]
-    lines = [(title, number(runs, 0), signed(total, 0), signed(total / runs, 2)) for title, runs, total in known]
-    return (
-        "Regret in figures",
-        ("Policy", "Greedy runs", "Cumulative regret (rounds)", "Mean regret (rounds/run)"),
-        lines,
-    )
 
 
 def phases(rows: pd.DataFrame, policies: Sequence[str]) -> Table:
     """Milliseconds per token and share of each phase (``aggregates.time_by_phase``)."""
-    total = rows[[column for column, _ in PHASES]].sum(axis=1)
-    parts = [
-        [
-            markup.stacked(f"{1000 * seconds / max(tokens, 1):.2f}", f"{seconds / whole if whole else 0:.1%}")
-            for seconds, tokens, whole in zip(rows[column], rows["output_tokens"], total)
-        ]
-        for column, _ in PHASES
-    ]
-    columns = ("Policy", *(name for _, name in PHASES))
-    summary = "Time by phase in figures: milliseconds per token, and share"
-    return summary, columns, zip(policy_titles(rows["policy"]).values(), *parts)
+    titles, lines = policy_titles(rows["policy"]), []
+    for row in rows.itertuples():
+        seconds = {name: getattr(row, column) for column, name in PHASES}
+        tokens, whole = max(row.output_tokens, 1), sum(seconds.values()) or 1
+        parts = {name: markup.stacked(f"{1000 * s / tokens:.2f}", f"{s / whole:.1%}") for name, s in seconds.items()}
+        lines.append({"Policy": titles[row.policy], **parts})
+    return "Time by phase in figures: milliseconds per token, and share", lines
 
 
 def latency(rows: pd.DataFrame, policies: Sequence[str]) -> Table:
     """Percentiles of a token's time and of the prefill's (``aggregates.latency``)."""
-    names = {"p50": "median", "p90": "p90", "p99": "p99"}
-    cells = [f"{column}_{p}" for column in ("token", "first") for p in names]
-    titles = [f"{what}, {name}" for what in ("TPOT", "Prefill latency") for name in names.values()]
-    known = policy_titles(rows["policy"])
-    lines = (
-        [known[line.policy], number(line.runs, 0), *(number(1000 * getattr(line, cell), 2) for cell in cells)]
-        for line in rows.itertuples()
-    )
-    return "Latency in figures: milliseconds", ("Policy", "Runs", *titles), lines
+    titles = policy_titles(rows["policy"])
+    cells = {
+        f"{what}, {'median' if p == 'p50' else p}": f"{column}_{p}"
+        for column, what in (("token", "TPOT"), ("first", "Prefill latency"))
+        for p in ("p50", "p90", "p99")
+    }
+    return "Latency in figures: milliseconds", [
+        {
+            "Policy": titles[row.policy],
+            "Runs": number(row.runs, 0),
+            **{title: number(1000 * getattr(row, cell), 2) for title, cell in cells.items()},
+        }
+        for row in rows.itertuples()
+    ]
 
 
 def _policy(line: Any, title: str, drawn: Sequence[str]) -> Markup:

@@ -17,7 +17,7 @@ from multidraft.service.jobs import Job
 from multidraft.ui.tabs.dashboard import tables
 from multidraft.ui.tabs.dashboard.filters import BASELINES, CONTROLS, GREEDY
 from multidraft.ui.widgets.charts import message_figure
-from multidraft.ui.widgets.markup import caption_html, count, folded, listed_of, message_html, table_html
+from multidraft.ui.widgets.markup import caption_html, count, folded, listed_of, message_html, table_of
 from multidraft.ui.widgets.theme import POLICY_COLOURS
 from storage import aggregates, queries, ranking
 from storage.cache import cached
@@ -233,9 +233,8 @@ def drawn(path: Path, filter: Filter, chart: Chart) -> tuple[go.Figure, Markup]:
         rows = rows.sort_values("policy", key=lambda column: column.map(policies.listed.index), ignore_index=True)
     table = Markup()
     if chart.table and not rows.empty:
-        summary, columns, lines = chart.table(rows, policies.drawn)
-        kind, label = "md-chart-figures", "The chart in figures"
-        table = folded(summary, table_html(columns, lines, figures=len(columns) - 1, kind=kind, label=label))
+        summary, lines = chart.table(rows, policies.drawn)
+        table = folded(summary, table_of(lines, figures=len(lines[0]) - 1, label="The chart in figures"))
     return chart.figure(rows, policies.drawn), table
 
 

@@ -37,20 +37,11 @@ EXAMPLES = markup.message_html(
 )
 NOTHING_FITS = markup.empty_html("No results match.", "Clear the search, or choose another kind or version.")
 
-COLUMNS = (
-    markup.tip("Compare", "Choose two"),
-    "Result",
-    markup.tip(
-        "Request speed-up",
-        "Of whole requests over autoregressive decoding, with its 95 % interval: of the fastest policy, or of the "
-        "one ahead of others that cannot be told from it",
-    ),
-    "Made (UTC), version",
-    "Settings, policies",
-    "Pool, machine",
-    "Note",
-    markup.tip("Regret, rounds/prompt", f"{markup.REGRET}; of the policy that the speed-up is of"),
+SPEEDUP = (
+    "Of whole requests over autoregressive decoding, with its 95 % interval: of the fastest policy, or of the one "
+    "ahead of others that cannot be told from it"
 )
+REGRET = f"{markup.REGRET}; of the policy that the speed-up is of"
 
 
 def list_html(
@@ -61,33 +52,33 @@ def list_html(
     ran = {one["id"]: one["runs"] for one in found}
     left = {id: ("unfinished", ran[id], planned(asked)) for id, asked in unfinished(path).items() if id in ran}
     left |= {job.id: ("running", job.runs_done, job.total) for job in running}
-    rows = [_cells(path, one, may_note, left.get(one["id"])) for one in found]
-    table = markup.table_html(COLUMNS, rows, figures=1, kind="md-experiments", label="Results")
-    return template.compare() + table
+    lines = [_line(path, one, may_note, left.get(one["id"])) for one in found]
+    return template.compare() + markup.table_of(lines, figures=1, kind="md-experiments", label="Results")
 
 
-def _cells(path: Path, one: Mapping[str, Any], may_note: bool, left: tuple[str, int, int] | None) -> list[Any]:
+def _line(path: Path, one: Mapping[str, Any], may_note: bool, left: tuple[str, int, int] | None) -> dict[str, Any]:
     name = f"{name_of(one)}, draft length {one['draft_length']}"
     policies = one["policies"]
     ratio, said, regret, first = _first(path, one) if one["timed"] else (markup.UNKNOWN, "", None, "")
     if left:
         state, done, total = left
         ratio, said, regret = state, f"{done:,} of {count(total, 'run')}", None
-    made = markup.minute(one["created_at"])
+    tip, stacked = markup.tip, markup.stacked
     titles = ", ".join(map(policy_title, policies))
-    return [
-        template.chosen(one["id"], name, one["created_at"], not one["timed"] or bool(left)),
-        template.link(place_of(one), name, one["prompt"] if one["suite"] else "", _briefly(one["ending"])),
-        markup.stacked(ratio, said),
-        markup.stacked(made, one["version"]),
-        markup.stacked(
-            f"{count(one['prompts'], 'prompt')}, {settings_of(one)}",
-            titles if len(policies) <= MOST_LISTED else markup.tip(count(len(policies), "policy"), titles),
-        ),
-        markup.stacked(one["pool"], markup.tip(one["hardware"] or "", one["hardware"] or "")),
-        template.note(one["id"], one["note"] or "", may_note),
-        markup.stacked(number(regret, 1), first if regret is not None else ""),
-    ]
+    listed = titles if len(policies) <= MOST_LISTED else tip(count(len(policies), "policy"), titles)
+    machine = one["hardware"] or ""
+    prompt = one["prompt"] if one["suite"] else ""
+    untimed = not one["timed"] or bool(left)
+    return {
+        tip("Compare", "Choose two"): template.chosen(one["id"], name, one["created_at"], untimed),
+        "Result": template.link(place_of(one), name, prompt, _briefly(one["ending"])),
+        tip("Request speed-up", SPEEDUP): stacked(ratio, said),
+        "Made (UTC), version": stacked(markup.minute(one["created_at"]), one["version"]),
+        "Settings, policies": stacked(f"{count(one['prompts'], 'prompt')}, {settings_of(one)}", listed),
+        "Pool, machine": stacked(one["pool"], tip(machine, machine)),
+        "Note": template.note(one["id"], one["note"] or "", may_note),
+        tip("Regret, rounds/prompt", REGRET): stacked(number(regret, 1), first if regret is not None else ""),
+    }
 
 
 def _briefly(ending: str | None) -> str:

@@ -86,7 +86,7 @@ def test_fewer_of_the_same_prompts_are_not_called_others(ran: int, said: str) ->
 
 def test_spellings_of_one_policy_are_told_apart() -> None:
     frame = pd.DataFrame({"policy": ["ucb", "UCB"], "run_number": 1, "cumulative_regret": 2.0})
-    _, _, rows = dashboard_tables.regret(frame, ["ucb", "UCB"])
+    _, rows = dashboard_tables.regret(frame, ["ucb", "UCB"])
     for shown in (dashboard_tables.legend_html(["ucb", "UCB"]), str(list(rows))):
         assert "UCB · ucb" in shown and "UCB · UCB" in shown
     assert "·" not in dashboard_tables.legend_html(["ucb", "ucb:beta=0.2"])
