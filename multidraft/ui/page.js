@@ -14,10 +14,11 @@ function make(tag, kind, text, parent) {
   return node;
 }
 
-// Tells the server of clicks on what has data of that name, with all of its data; `element` and `trigger` are Gradio's.
-function tell(name, element, trigger) {
+// Tells the server of clicks on what has data of that name, with all of its data, or on any of the `around` in which it
+// stands; `element` and `trigger` are Gradio's.
+function tell(name, element, trigger, around = `[data-${name}]`) {
   element.addEventListener("click", ({ target }) => {
-    const clicked = target.closest(`[data-${name}]`);
+    const clicked = target.closest(`[data-${name}]`) ?? target.closest(around)?.querySelector(`[data-${name}]`);
     if (clicked) trigger("click", { ...clicked.dataset });
   });
 }
@@ -55,36 +56,37 @@ function keepFocusIn(next) {
 document.addEventListener("keydown", ({ target }) => keepFocusIn(target.closest(GROUPS)));
 document.addEventListener("pointerdown", () => keepFocusIn(null));
 
-// A slider's number that is emptied would become the slider's minimum without a word: what stood there comes back.
+// Says below a field what became of a value that it does not take; without a text, nothing any more.
+function tellNotTaken(field, text) {
+  field?.querySelector(".md-not-taken")?.remove();
+  if (text) make("p", "md-not-taken", text, field).setAttribute("role", "alert");
+}
+
+// A slider's number that is emptied would become the slider's minimum without a word: what stood there comes back. One
+// beyond the slider's ends becomes the end: that is said.
 
 let number = ""; // what stands, or stood, in the number that has the focus
 
-const isNumber = (node) => node.type === "number" && node.closest(".block")?.querySelector("input[type=range]");
+const sliderOf = (node) => node.type === "number" && node.closest(".block")?.querySelector("input[type=range]");
 
 for (const event of ["focusin", "input"]) {
   document.addEventListener(event, ({ target }) => {
-    if (target.value && isNumber(target)) number = target.value;
+    if (target.value && sliderOf(target)) number = target.value;
   });
 }
 document.addEventListener("blur", ({ target }) => {
-  if (target.value !== "" || !isNumber(target)) return;
-  target.value = number;
-  target.dispatchEvent(new Event("input", { bubbles: true }));
+  const slider = sliderOf(target);
+  if (!slider) return;
+  if (target.value === "") {
+    target.value = number;
+    target.dispatchEvent(new Event("input", { bubbles: true }));
+  }
+  const typed = target.value, { min, max } = slider, fits = Number(typed) >= Number(min) && Number(typed) <= Number(max);
+  setTimeout(() => tellNotTaken(target.closest(".block"),
+    fits ? "" : `Set to ${target.value}: ${typed} is not between ${min} and ${max}.`), 100);
 }, true);
 
-// A number beyond a slider's ends becomes the end: that is said.
-document.addEventListener("blur", ({ target }) => {
-  if (!isNumber(target) || target.value === "") return;
-  const typed = target.value, block = target.closest(".block"), { min, max } = isNumber(target);
-  setTimeout(() => {
-    block.querySelector(".md-not-taken")?.remove();
-    if (Number(typed) >= Number(min) && Number(typed) <= Number(max)) return;
-    const said = `Set to ${target.value}: ${typed} is not between ${min} and ${max}.`;
-    make("p", "md-not-taken", said, block).setAttribute("role", "alert");
-  }, 100);
-}, true);
-
-document.addEventListener("input", ({ target }) => target.closest(".block")?.querySelector(".md-not-taken")?.remove());
+document.addEventListener("input", ({ target }) => tellNotTaken(target.closest(".block"), ""));
 
 // What is typed into a field with a list takes the place of what stands in it, and does not follow it. The list begins
 // at its top if that shows the chosen entry; Gradio scrolls it while its entries are not yet laid out.

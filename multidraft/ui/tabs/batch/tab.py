@@ -52,13 +52,6 @@ _IDLE = message_html(
     "prompts share forward passes, and what is measured is the throughput of each policy.",
 )
 
-_OPEN_PROMPT = """
-element.addEventListener('click', (event) => {
-  const opener = event.target.closest('tr')?.querySelector('[data-item]');
-  if (opener) trigger('click', { item: Number(opener.dataset.item) });
-});
-"""
-
 _RUN = "() => { document.querySelector('#batch-run').click(); document.querySelector('#takes').scrollIntoView(); }"
 
 _SHOW_PROMPT = "() => document.querySelector('#prompt-detail').scrollIntoView({behavior: 'smooth', block: 'nearest'})"
@@ -133,7 +126,8 @@ class Batch:
                 takes = gr.HTML(would_take, js_on_load=None, elem_id="takes")
                 self.buttons = AddressedJobs("batch", "Run batch", self.workbench.jobs, BatchJob)
         self.status = gr.HTML(_IDLE, js_on_load=None, elem_id="batch-status")
-        self.rows = gr.HTML(view.rows_start(), js_on_load=_OPEN_PROMPT, apply_default_css=False, elem_id="rows")
+        opens = "tell('item', element, trigger, 'tr')"
+        self.rows = gr.HTML(view.rows_start(), js_on_load=opens, apply_default_css=False, elem_id="rows")
         self.detail = gr.HTML("", js_on_load=None, apply_default_css=False, elem_id="prompt-detail")
         self.verdict = gr.HTML("", js_on_load="tell('policies', element, trigger)", elem_id="batch-verdict")
         self.summary = gr.HTML("", js_on_load=None, elem_id="summary")

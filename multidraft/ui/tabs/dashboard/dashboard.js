@@ -33,8 +33,7 @@ document.addEventListener("focusout", ({ target }) => {
   const text = target.value.trim();
   const wrong = text !== "" && !(/^\d{4}-\d{2}-\d{2}$/.test(text) && Date.parse(text));
   target.ariaInvalid = wrong ? "true" : null;
-  field.querySelector(".md-not-taken")?.remove();
-  if (wrong) make("p", "md-not-taken", "Not taken: needs a day such as 2026-01-31.", field).setAttribute("role", "alert");
+  tellNotTaken(field, wrong && "Not taken: needs a day such as 2026-01-31.");
 });
 
 // The run that the address names, if any.
