@@ -9,7 +9,7 @@ import gradio as gr
 from markupsafe import Markup
 
 from multidraft.service.workbench import PLAYED_SECONDS, ROUND_SECONDS
-from multidraft.ui.widgets.markup import UNKNOWN, folded, macros, number, page, source, table_html
+from multidraft.ui.widgets.markup import UNKNOWN, folded, macros, number, page, source, table_of
 from multidraft.ui.widgets.theme import DRAFTER_COLOURS, drafter_places
 from storage.records import OWN, Round
 
@@ -82,19 +82,18 @@ def rounds_table_html(rounds: Sequence[Round]) -> Markup:
     """All rounds as a table that opens on demand: the tooltips for keyboards, screen readers and touch."""
     if not rounds:
         return Markup()
-    rows = (
-        [
-            _visible(r.text),
-            r.drafter or "no draft",
-            r.index + 1,
-            f"{r.accepted} of {len(r.drafted)}" if r.drafter else UNKNOWN,
-            number(r.reward, 2),
-            number(1000 * r.seconds, 1),
-        ]
+    lines = [
+        {
+            "Text": _visible(r.text),
+            "Drafter": r.drafter or "no draft",
+            "Round": r.index + 1,
+            "Accepted": f"{r.accepted} of {len(r.drafted)}" if r.drafter else UNKNOWN,
+            "Reward": number(r.reward, 2),
+            "ms": number(1000 * r.seconds, 1),
+        }
         for r in rounds
-    )
-    columns = ("Text", "Drafter", "Round", "Accepted", "Reward", "ms")
-    table = table_html(columns, rows, figures=4, kind="md-texts", label="Rounds")
+    ]
+    table = table_of(lines, figures=4, kind="md-texts", label="Rounds")
     return folded("Every round in detail", table, _macros.reward_note())
 
 

@@ -124,14 +124,12 @@ def beginning_html(found: Beginning, pool: str, drafters: Sequence[str]) -> Mark
         return said
     reach = None if doubt is None else np.clip([expected - doubt, expected + doubt], 0, context.draft_length)
     kinds = tokens.arm_classes(drafters)
-    rows = [
-        (
-            tokens.token(kinds[arm], drafters[arm]),
-            f"{expected[arm]:.1f}" + ("" if reach is None else " ({:.1f}–{:.1f})".format(*reach[:, arm])),
-        )
+    accepted = markup.tip(f"accepted of {count(context.draft_length, 'token')}", ACCEPTED)
+    lines = [
+        {
+            "drafter": tokens.token(kinds[arm], drafters[arm]),
+            accepted: f"{expected[arm]:.1f}" + ("" if reach is None else " ({:.1f}–{:.1f})".format(*reach[:, arm])),
+        }
         for arm in np.argsort(-expected, kind="stable")
     ]
-    columns = ("drafter", markup.tip(f"accepted of {count(context.draft_length, 'token')}", ACCEPTED))
-    return said + markup.table_html(
-        columns, rows, figures=1, kind="md-expected", label="Expected acceptance by drafter"
-    )
+    return said + markup.table_of(lines, figures=1, kind="md-expected", label="Expected acceptance by drafter")
