@@ -109,7 +109,7 @@ document.addEventListener("click", async ({ target }) => {
   setTimeout(() => { button.textContent = "Copy link"; }, 2000);
 });
 
-// What this tab keeps while the page is loaded again; nothing where the browser keeps nothing.
+// What this tab keeps while the page is loaded again; nothing where the browser refuses it, as it may to a Space's frame.
 function kept(name) {
   try {
     return sessionStorage.getItem(name) ?? "";
@@ -137,8 +137,7 @@ function keepRun(id) {
   if (prompt) keep("prompt", prompt);
 }
 
-// Results take the place of Play's recording as soon as a run is asked for: what moves later than the click would be in
-// the reader's way.
+// Results take the place of Play's recording at the click that asks for a run: later, what moves would be in the way.
 
 const noRecording = () => document.documentElement.classList.add("md-ran");
 if (new URLSearchParams(location.search).has("prompt")) noRecording(); // a link's prompt: the recording answers another one
@@ -180,8 +179,7 @@ document.addEventListener("keydown", ({ key, shiftKey, target }) => {
   if (key === "Enter" && shiftKey && target.closest("#prompt")) ran();
 }, true);
 
-// A prompt that was typed or run is there again after a reload, unless the address names another one, or an example took
-// its place.
+// A prompt that was typed or run is there again after a reload, unless the address or an example has put another there.
 function typed(id, shown) {
   const named = new URLSearchParams(location.search).has(id === "prompt" ? id : "race");
   return (!named && kept(id)) || shown;

@@ -3,9 +3,7 @@
 
 function chooseTwo(element, trigger) {
   const KEPT = "multidraft-compared"; // so that they are still chosen after a look at one
-  let storage = null; // of the browser tab; none where the browser refuses it, as it may to a frame on another site
-  try { storage = sessionStorage; } catch {}
-  let chosen = JSON.parse(storage?.getItem(KEPT) ?? "{}"); // when each was made, by its id, the one chosen last at the end
+  let chosen = JSON.parse(kept(KEPT) || "{}"); // when each was made, by its id, the one chosen last at the end
 
   function show() {
     const inOrder = Object.keys(chosen).sort((one, other) => chosen[one].localeCompare(chosen[other]));
@@ -43,7 +41,7 @@ function chooseTwo(element, trigger) {
     if (!id) return;
     const others = Object.entries(chosen).filter(([one]) => one !== id);
     chosen = Object.fromEntries(target.checked ? [...others.slice(-1), [id, target.dataset.made]] : others);
-    storage?.setItem(KEPT, JSON.stringify(chosen));
+    keep(KEPT, JSON.stringify(chosen));
     show();
   });
   tell("note", element, trigger);
