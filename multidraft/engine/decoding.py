@@ -75,12 +75,8 @@ class Decoding(Iterator[Round]):
         check_pool(pool)
         params = SamplingParams() if params is None else params
         check_settings(params, output)
-        self.pool, self.params, self.seed, self.output = (
-            pool,
-            params.drafting(pool.draft_length),
-            read_seed(seed),
-            output,
-        )
+        self.pool, self.params, self.output = pool, params.drafting(pool.draft_length), output
+        self.seed = read_seed(seed)
         text, self.context = read_prompt(pool, prompt, turns)
         self.learn, self._notes = learn, Notes(pool if learn else None)
         if len(self.context) >= pool.target.window:
