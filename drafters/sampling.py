@@ -81,10 +81,8 @@ def probabilities(logits: torch.Tensor, params: SamplingParams) -> torch.Tensor:
     logits = logits.float()
     if params.greedy:
         return torch.softmax(logits, dim=-1)
-    # The largest becomes 0, so that a small temperature makes none infinite; one beyond float32's reach acts like the
-    # last within it, so that minus infinity stays what it is.
-    temperature = min(max(params.temperature, 1e-30), 1e30)
-    logits = (logits - logits.amax(dim=-1, keepdim=True)).div_(temperature)
+    # The largest becomes 0, so that a small temperature makes none infinite.
+    logits = (logits - logits.amax(dim=-1, keepdim=True)).div_(_temperature(params))
     if 0 < params.top_k < logits.shape[-1]:
         border = logits.topk(params.top_k, dim=-1).values[..., -1:]
         logits = logits.masked_fill(logits < border, -torch.inf)
@@ -151,6 +149,31 @@ def draw_by(probs: torch.Tensor, uniform: float) -> int:
     """The token id that a uniform number draws from ``probs`` ``(V,)`` (need not be normalised)."""
     if probs.device.type != "cpu":
         return int(drawn(probs[None], torch.tensor([uniform], dtype=torch.float64, device=probs.device)))
-    cumulated = probs.numpy().cumsum(dtype=np.float64)  # NumPy is quicker for so little
-    place = int(cumulated.searchsorted(uniform * cumulated[-1], side="right"))
-    return min(place, len(cumulated) - 1)
+    return _place(probs.numpy().cumsum(dtype=np.float64), uniform)  # NumPy is quicker for so little
+
+
+def sampled(logits: np.ndarray, params: SamplingParams, uniform: float) -> tuple[int, float, np.ndarray]:
+    """What a uniform number draws from logits ``(V,)``, float32: the place, its log-probability, and the distribution
+    ``(V,)`` that it was drawn from, that of :func:`probabilities`, without what PyTorch takes for so little."""
+    if params.top_k or params.top_p < 1.0:
+        probs = probabilities(torch.from_numpy(logits), params).numpy()
+        cumulated = probs.cumsum(dtype=np.float64)
+    else:
+        with np.errstate(all="ignore"):  # what is no number is found in verification
+            probs = logits - logits.max()
+            probs /= _temperature(params)
+            np.exp(probs, out=probs)
+            cumulated = probs.cumsum(dtype=np.float64)
+            probs /= float(cumulated[-1])
+    place = _place(cumulated, uniform)
+    chance = float(probs[place])
+    return place, math.log(chance) if chance else -math.inf, probs
+
+
+def _place(cumulated: np.ndarray, uniform: float) -> int:
+    return min(int(cumulated.searchsorted(uniform * cumulated[-1], side="right")), len(cumulated) - 1)
+
+
+def _temperature(params: SamplingParams) -> float:
+    """Within float32's reach: one beyond acts like the last within it, so that minus infinity stays what it is."""
+    return min(max(params.temperature, 1e-30), 1e30)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from drafters.draft import Draft
 from drafters.models.decoder import Likeliest, aligned
 from drafters.models.feeds import DraftFeed, Feed
 from drafters.models.onnx_model import OnnxModel
-from drafters.sampling import draw_by, probabilities, uniforms
+from drafters.sampling import probabilities, sampled, uniforms
 
 
 class _Chain:
@@ -24,22 +25,21 @@ class _Chain:
     def __init__(self, feed: DraftFeed, model: OnnxModel):
         self.slot, self.end, self.options = feed.slot, feed.start + len(feed.ids) - 1, feed.options
         self._model = model
-        self.tokens, self._rows, self._sure = list[int](), list[torch.Tensor](), 0.0
+        self.tokens, self._rows, self._sure = list[int](), list[np.ndarray](), 0.0
         self._uniforms: list[float] = []
         if not self.options.params.greedy:
             self._uniforms = uniforms(self.options.length, self.options.generator).tolist()
 
     def goes_on(self, row: int, found: Likeliest | None, logits: torch.Tensor) -> bool:
         """Whether more follows the token of one row of lent logits, which is the next here."""
-        options, own = self.options, logits[row : row + 1]
+        options, own = self.options, logits.numpy()[row]
         if options.params.greedy:
             assert found is not None
             token, chance = int(found[0][row]), float(found[1][row])
-            self._rows += [own.clone()] if options.with_q else []
+            self._rows += [own.copy()] if options.with_q else []
         else:  # of a token map's tokens alone: there are fewer
-            self._rows.append(probabilities(own, options.params))
-            token = draw_by(self._rows[-1][0], self._uniforms[len(self.tokens)])
-            chance = math.log(self._rows[-1][0, token])
+            token, chance, q = sampled(own, options.params, self._uniforms[len(self.tokens)])
+            self._rows.append(q)
             token = token if self._model.tokens is None else int(self._model.tokens[token])
         self.tokens.append(token)
         self._sure += chance
@@ -52,7 +52,7 @@ class _Chain:
             return Draft.chain(self.tokens)
         params, size = self.options.params, self.options.vocab_size
         fill = -math.inf if params.greedy else 0.0
-        q = aligned(self._model.whole(torch.cat(self._rows), fill), size, fill)
+        q = aligned(self._model.whole(torch.from_numpy(np.stack(self._rows)), fill), size, fill)
         return Draft.chain(self.tokens, probabilities(q, params) if params.greedy else q, sampled=not params.greedy)
 
 

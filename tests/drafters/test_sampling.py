@@ -1,11 +1,12 @@
 """Sampling parameters and the distributions they make."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drafters.sampling import SamplingParams, draw, probabilities
+from drafters.sampling import SamplingParams, draw, draw_by, probabilities, sampled
 
 LOGITS = torch.log(torch.tensor([0.05, 0.4, 0.3, 0.15, 0.1]))
 
@@ -65,6 +66,32 @@ def test_the_kept_tokens_are_the_fewest_that_reach_top_p(seed, temperature, top_
 
 def test_half_precision_logits_become_float32():
     assert probabilities(LOGITS.bfloat16(), SamplingParams(temperature=1.0, top_p=0.9)).dtype == torch.float32
+
+
+@given(
+    st.integers(0, 9999),
+    st.sampled_from([1e-40, 1e-3, 0.7, 1.0, 3.0, 1e35]),
+    st.sampled_from([0, 1, 5]),
+    st.sampled_from([0.4, 1.0]),
+)
+def test_a_row_in_numpy_is_drawn_from_the_same_distribution(seed, temperature, top_k, top_p):
+    params = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p)
+    random = np.random.default_rng(seed)
+    logits = (random.standard_normal(30) * random.choice([0.1, 3.0, 1e9])).astype(np.float32)
+    logits[random.permutation(30)[: random.integers(0, 20)]] = -np.inf
+    expected = probabilities(torch.from_numpy(logits), params)
+    for uniform in (0.0, random.random(), 1.0 - 2.0**-53):
+        place, chance, probs = sampled(logits.copy(), params, uniform)
+        assert probs.dtype == np.float32 and probs == pytest.approx(expected.numpy(), abs=1e-6)
+        assert probs[place] > 0.0 and np.exp(chance) == pytest.approx(probs[place], rel=1e-5)
+        below, upto = probs[:place].sum(dtype=np.float64), probs[: place + 1].sum(dtype=np.float64)
+        assert below - 1e-6 <= uniform <= upto + 1e-6
+        assert probs[draw_by(expected, uniform)] > 0.0
+
+
+def test_of_what_is_no_number_a_token_comes_without_a_warning():
+    place, chance, probs = sampled(np.array([0.0, np.nan], np.float32), SamplingParams(temperature=1.0), 0.5)
+    assert place in (0, 1) and np.isnan(chance) and np.isnan(probs).any()
 
 
 def test_draw_never_takes_what_has_probability_zero():
