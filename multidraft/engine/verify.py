@@ -135,9 +135,10 @@ def _verify_sampled_chain(draft: Draft, probs: torch.Tensor, generator: torch.Ge
     residual = (p - q).clamp_(min=0.0)
     # p = q to the last bit leaves no residual; a rejection then has probability zero but for rounding.
     own = drawn(torch.where(residual.sum(dim=-1, keepdim=True) > 0.0, residual, p), u[-1:])
-    kept, last, drawable, *sound = torch.cat([accepted, own, sound_q, _sound(probs)]).tolist()
+    # Rows before it are sound: no token is accepted by what is no number.
+    kept, last, drawable, sound = torch.cat([accepted, own, sound_q, _sound(p)]).tolist()
     _check_q(drawable)
-    _check(sound, range(kept))
+    _check([sound], ())
     return Verdict(tuple(range(kept)), last)
 
 
