@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from torch.nn import functional
 
 from drafters.base import Acceptances, Evidence, common_prefix
 from drafters.models.window import Window
@@ -94,10 +95,12 @@ def judge(
         judged: what is known of the text from before, where drafters may be unsure.
     """
     if max(log_confidences) > -math.inf:
-        begun = Evidence(evidence.context, evidence.begins().start, None, evidence.params)
-        parts, greedy = window.parts(begun), evidence.p is None
+        start = evidence.begins().start  # of what is before the evidence only the text's tokens count
+        p = None if evidence.p is None else functional.pad(evidence.p, (0, 0, evidence.start - start, 0))
+        begun = Evidence(evidence.context, start, p, evidence.params)
         found = [
-            judged.at(part, teacher_forced) if greedy else _sampled(part, evidence, teacher_forced) for _, part in parts
+            judged.at(part, teacher_forced) if part.p is None else _sampled(part, part.p, teacher_forced)
+            for _, part in window.parts(begun)
         ]
         beyond = np.zeros((len(log_confidences), len(begun) - sum(chances.shape[1] for chances, _ in found)))
         chances, sure = (np.concatenate(rows, axis=1) for rows in zip(*found, (beyond, beyond), strict=True))
@@ -111,19 +114,15 @@ def judge(
 
 
 def _sampled(
-    part: Evidence, evidence: Evidence, teacher_forced: Callable[[Evidence], torch.Tensor]
+    part: Evidence, p: torch.Tensor, teacher_forced: Callable[[Evidence], torch.Tensor]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """At the positions of ``part``: the chances that what sampled drafts go on with is accepted, 0 before ``evidence``
-    begins, and how probable the text's tokens are to the drafters (logarithm); both ``(drafters, m)``."""
-    q = probabilities(teacher_forced(part), evidence.params)
+    """At the positions of ``part``: the chances that what sampled drafts go on with is accepted, and how probable the
+    text's tokens are to the drafters (logarithm); both ``(drafters, m)``."""
+    q = probabilities(teacher_forced(part), part.params)
     text = torch.tensor(part.context[part.start :], device=q.device).expand(len(q), 1, -1).mT
-    sure = q.gather(-1, text)[..., 0].log().double().cpu().numpy()
-    seen = max(evidence.start - part.start, 0)
-    chances, place = np.zeros(sure.shape), part.start + seen - evidence.start
-    assert evidence.p is not None
-    p = evidence.p[place : place + len(part) - seen]
-    chances[:, seen:] = torch.minimum(p, q[:, seen:]).sum(dim=-1).clamp(0.0, 1.0).double().cpu().numpy()
-    return chances, sure
+    sure = q.gather(-1, text)[..., 0].log()
+    chances = torch.minimum(p, q).sum(dim=-1).clamp(0.0, 1.0)
+    return chances.double().cpu().numpy(), sure.double().cpu().numpy()
 
 
 class GreedyDrafter(Protocol):

@@ -10,6 +10,7 @@ from drafters.base import Evidence
 from drafters.draft import Draft
 from drafters.errors import PoolError
 from drafters.kinds.lm import make_lm_drafters
+from drafters.models.window import Window
 from drafters.pool import Pool, load_pool
 from drafters.sampling import SamplingParams, probabilities
 from drafters.tree import acceptances_of
@@ -56,6 +57,26 @@ def test_a_sampled_draft_ends_with_the_token_that_was_drawn_with_doubt(name):
         torch.testing.assert_close(cut.q, whole.q[:expected])
         lengths.add(expected)
     assert len(lengths) > 1
+
+
+@pytest.mark.parametrize("window", [None, Window(9, sinks=2)], ids=["all", "sliding"])
+def test_gamma_of_sampled_drafts_with_a_window_knows_where_they_end(window):
+    """Against those without a confidence: where the target is certain of the text, γ is what its tokens are to them."""
+    models, windows = {"one": MODELS["one"], "two": MODELS["two"]}, {"one": window, "two": window}
+    bold = make_lm_drafters(models, tiny.VOCAB, windows)[0].group
+    cautious = make_lm_drafters(models, tiny.VOCAB, windows, confidences={"one": 0.02, "two": 0.1})[0].group
+    params, start = SamplingParams(temperature=0.8, draft_length=4), 14
+    context = tiny.prompts(1, seed=8, shortest=24, longest=24)[0]
+    p = torch.softmax(torch.randn(10, tiny.VOCAB, generator=torch.Generator().manual_seed(1)), dim=-1)
+    certain = torch.nn.functional.one_hot(torch.tensor(context[5:]), tiny.VOCAB).float()
+    tokens = bold.gamma(Evidence(context, 5, certain, params))
+    chances = bold.gamma(Evidence(context, start, p, params))
+    found = cautious.gamma(Evidence(context, start, p, params, first=5))
+    for place in range(start, 24):
+        for depth in range(4):
+            goes_on = tokens[place - depth - 5 : place - 5].prod(axis=0) >= [0.02, 0.1]
+            assert found[place - start, depth] == pytest.approx(chances[place - start] * goes_on, abs=1e-5)
+    assert 0 < (found == 0).sum() < found.size
 
 
 def test_gamma_of_sampled_drafts_knows_where_they_end():
