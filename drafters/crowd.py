@@ -45,7 +45,8 @@ class Crowd:
 
     @property
     def texts(self) -> int:
-        """How many are decoded at once."""
+        """How many are decoded at once. Before drafts are made by so many, by powers of two, it is measured what their
+        rounds take without."""
         return self._texts
 
     @texts.setter
