@@ -1,5 +1,6 @@
 """A target and a drafter over five tokens, whose outputs of three can be enumerated."""
 
+import inspect
 import itertools
 import math
 from collections import Counter
@@ -8,6 +9,7 @@ import torch
 
 from drafters.draft import Draft
 from drafters.sampling import SamplingParams, probabilities
+from multidraft.engine import verify as verify_module
 from multidraft.engine.verify import verify
 from tests.distributions import ALPHA, p_value
 from tests.engine_cases import paths_of
@@ -25,6 +27,24 @@ PARAMS = {
 }
 HISTORY = [0, 1, 2, 0, 1, 3, 0, 2, 4, 1, 1, 0, 1, 2, 3, 3, 0, 4, 0, 1]
 """A text for drafters that copy."""
+
+
+ELSEWHERE = {'probs.device.type == "cpu"': "False"}
+"""What makes verification go on as it does on a GPU."""
+
+
+def verify_changed(changes):
+    """``verify`` with something in the source of its module replaced."""
+    source = inspect.getsource(verify_module)
+    for old, new in changes.items():
+        assert old in source
+        source = source.replace(old, new)
+    namespace = {"__name__": verify_module.__name__}
+    exec(compile(source, "changed", "exec"), namespace)
+    return namespace["verify"]
+
+
+verify_elsewhere = verify_changed(ELSEWHERE)
 
 
 class World:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 from drafters.draft import Draft
 from drafters.errors import DraftError, TargetError
 from drafters.hardware import to_device
-from drafters.sampling import SamplingParams, choices, draw, drawn, probabilities, uniforms
+from drafters.sampling import SamplingParams, choices, draw, draw_by, drawn, probabilities, uniforms
 
 TOLERANCE = 1e-3
 """Of the sum of probabilities, which half precision and large vocabularies round."""
@@ -61,14 +62,16 @@ def verify(
     if params.greedy:
         return _follow(draft, *choose(logits))
     probs = probabilities(logits, params)
-    if not draft.sampled:  # the target draws after every node, and what it draws is in the draft or not
+    if not (draft.sampled and len(draft)):  # the target draws after every node; what it draws is in the draft or not
         verdict = _follow(draft, *_draws(probs, generator))
     elif draft.q is None or draft.q.shape != probs[1:].shape:
         raise DraftError("its probabilities are of other tokens than the target's")
-    elif draft.is_chain:
-        verdict = _verify_sampled_chain(draft, probs, generator)
-    else:
+    elif not draft.is_chain:
         verdict = _verify_sampled_tree(draft, probs, generator)
+    elif probs.device.type == "cpu":
+        verdict = _verify_sampled_chain(draft, probs.numpy(), generator)
+    else:
+        verdict = _verify_sampled_chain_at_once(draft, probs, generator)
     return replace(verdict, choices=None, probs=probs)
 
 
@@ -79,7 +82,11 @@ def _sound(probs: torch.Tensor) -> torch.Tensor:
 
 def _draws(probs: torch.Tensor, generator: torch.Generator) -> tuple[list[int], list[int]]:
     """A token drawn from each row, and whether that is sound; the device is waited for once."""
-    tokens, sound = torch.stack([drawn(probs, uniforms(len(probs), generator)), _sound(probs)]).tolist()
+    points = uniforms(len(probs), generator)
+    if probs.device.type == "cpu":
+        sound = [abs(total - 1.0) < TOLERANCE for total in probs.numpy().sum(axis=-1).tolist()]
+        return [draw_by(row, point) for row, point in zip(probs, points.tolist(), strict=True)], sound
+    tokens, sound = torch.stack([drawn(probs, points), _sound(probs)]).tolist()
     return tokens, sound
 
 
@@ -120,9 +127,27 @@ def _follow(draft: Draft, wanted_by: list[int], sound: Sequence[int]) -> Verdict
         path.append(node)
 
 
-def _verify_sampled_chain(draft: Draft, probs: torch.Tensor, generator: torch.Generator) -> Verdict:
-    """Accept each token with min(1, p/q), and after the first rejection draw from the residual norm((p − q)₊); all at
-    once, so that the device is waited for once."""
+def _verify_sampled_chain(draft: Draft, p: np.ndarray, generator: torch.Generator) -> Verdict:
+    """Accept each token with min(1, p/q), and after the first rejection draw from the residual norm((p − q)₊)
+    (Leviathan et al. 2023, Alg. 1). In NumPy, which takes a third of PyTorch's time for so little."""
+    assert draft.q is not None
+    count, q, tokens = len(draft), draft.q.detach().float().numpy(), draft.tokens
+    points = uniforms(count + 1, generator).tolist()
+    chances = [float(q[node, token]) for node, token in enumerate(tokens)]
+    _check_q(bool((np.abs(q.sum(axis=-1) - 1.0) < TOLERANCE).all() and q.min() >= 0.0 and min(chances) > 0.0))
+    kept = 0
+    while kept < count and points[kept] * chances[kept] < p[kept, tokens[kept]]:
+        kept += 1
+    _check([abs(p[kept].sum() - 1.0) < TOLERANCE], ())  # no token before is accepted by what is no number
+    # After the last token there is no q. p = q to the last bit leaves no residual; a rejection then has probability
+    # zero but for rounding.
+    residual = np.maximum(p[kept] - q[kept], 0.0) if kept < count else p[kept]
+    own = draw_by(torch.from_numpy(residual if residual.any() else p[kept]), points[-1])
+    return Verdict(tuple(range(kept)), own)
+
+
+def _verify_sampled_chain_at_once(draft: Draft, probs: torch.Tensor, generator: torch.Generator) -> Verdict:
+    """The same on another device, all tokens at once, so that it is waited for once."""
     assert draft.q is not None
     count, p, q = len(draft), probs, draft.q
     tokens = to_device(torch.tensor(draft.tokens, dtype=torch.long), probs.device)[:, None]

@@ -19,10 +19,10 @@ from drafters.models.torch_decoder import TorchDecoder, TorchGroup
 from drafters.models.torch_model import WIDTHS
 from drafters.sampling import SamplingParams
 from multidraft.engine.decoding import generate
-from multidraft.engine.verify import verify
 from tests import tiny
 from tests.engine_cases import GREEDY, SAMPLED, check_greedy, pool_of
 from tests.plain import DEPTHS, DRAFT, MODELS, made
+from tests.world import verify_elsewhere
 
 SAMPLING = {
     "greedy": SamplingParams(),
@@ -143,7 +143,7 @@ def test_the_host_waits_once_for_a_draft_and_once_for_its_verification(params, c
     context, generator = list(PROMPT), seeded()
 
     def score():
-        return verify(draft, target.score(draft), params, generator)
+        return verify_elsewhere(draft, target.score(draft), params, generator)
 
     assert waits(lambda: target.prefill(PROMPT))[0] == 0
     for _ in range(4):
@@ -161,7 +161,7 @@ def test_the_host_waits_once_for_a_tree():
     target = Target(model, TorchDecoder(model, static=True))
     target.prefill(PROMPT)
     for params in (SAMPLING["greedy"], SAMPLING["hot"]):
-        counted, _ = waits(lambda params=params: verify(DRAFT, target.score(DRAFT), params, seeded()))
+        counted, _ = waits(lambda params=params: verify_elsewhere(DRAFT, target.score(DRAFT), params, seeded()))
         # Positions and what nodes see of each other are made on the CPU, as arrays of NumPy.
         assert counted == 1 + 2
 

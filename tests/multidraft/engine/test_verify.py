@@ -13,11 +13,12 @@ import torch
 
 import multidraft.engine.verify as verify_module
 from drafters.draft import Draft
+from drafters.errors import DraftError, TargetError
 from drafters.sampling import SamplingParams, draw, probabilities
 from multidraft.engine.decoding import Decoding, generate
 from multidraft.engine.verify import verify
 from tests.distributions import ALPHA, exact_outputs, p_value, p_value_of_tokens
-from tests.world import PARAMS, V, World
+from tests.world import ELSEWHERE, PARAMS, V, World, verify_changed, verify_elsewhere
 
 
 def test_the_chi_square_test_itself():
@@ -48,6 +49,27 @@ def grown(world, kind):
 def test_outputs_follow_the_target_whatever_is_drafted(kind, params):
     world = World(params)
     assert world.p_value(grown(world, kind)) > ALPHA
+
+
+@pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS.keys())
+@pytest.mark.parametrize("kind", DRAFTS)
+def test_a_cpu_and_other_devices_verify_alike(kind, params):
+    world = World(params)
+    for seed in range(200):
+        draft = grown(world, kind)((), torch.Generator().manual_seed(seed))
+        logits, found = world.score(draft), []
+        for verifies in (verify, verify_elsewhere):
+            found.append(verifies(draft, logits, params, torch.Generator().manual_seed(seed)))
+        here, elsewhere = found
+        assert (here.path, here.own) == (elsewhere.path, elsewhere.own)
+        assert torch.equal(here.probs, elsewhere.probs)
+
+
+def test_a_sampled_draft_of_no_tokens_is_none():
+    logits = one_hot(3) * 100.0
+    draft = Draft.chain([], torch.empty(0, V), sampled=True)
+    for verifies in (verify, verify_elsewhere):
+        assert verifies(draft, logits, PARAMS["plain"], torch.Generator()).own == 3
 
 
 def test_truncated_tokens_never_come_out():
@@ -88,6 +110,21 @@ def test_target_probabilities_come_with_the_verdict():
     verdict = verify(Draft.chain([1, 2]), logits, params, torch.Generator().manual_seed(0))
     assert torch.equal(verdict.probs, probabilities(logits, params))
     assert verify(Draft.chain([1, 2]), logits, SamplingParams(), torch.Generator()).probs is None
+
+
+@pytest.mark.parametrize("verifies", [verify, verify_elsewhere], ids=["CPU", "elsewhere"])
+@pytest.mark.parametrize("factor", [float("nan"), 0.0, 2.0, -1.0])
+def test_what_is_no_distribution_is_refused(verifies, factor):
+    p = torch.full((3, V), 1.0 / V)
+    scaled = torch.tensor([[1.0], [factor]]) * p[:2]
+    for q in (scaled, scaled.flip(0)):  # also of a token that would not be reached
+        with pytest.raises(DraftError):
+            verifies(Draft.chain([1, 2], q, sampled=True), p.log(), PARAMS["plain"], torch.Generator().manual_seed(0))
+    with pytest.raises(DraftError):  # a token that q cannot have drawn
+        verifies(Draft.chain([1], one_hot(2), sampled=True), p[:2].log(), PARAMS["plain"], torch.Generator())
+    for draft in (Draft.empty(), Draft.chain([1], p[:1], sampled=True)):
+        with pytest.raises(TargetError):
+            verifies(draft, p[: len(draft) + 1] * float("nan"), PARAMS["plain"], torch.Generator())
 
 
 def one_hot(*tokens):
@@ -172,10 +209,18 @@ def test_long_outputs_follow_the_target(pool, policy):
 # These tests can fail.
 
 MUTANTS = {
-    "accept every token": ("u[:-1] * q.gather(1, tokens)[:, 0] <", "0 * u[:-1] <", "sampled chain"),
-    "accept likely tokens": ("u[:-1] * q.gather(1, tokens)[:, 0] <", "u[:-1] <", "sampled chain"),
-    "accept what follows a rejection": (".cumprod(dim=0)", "", "sampled chain"),
-    "correct from p": ("residual = (p - q).clamp_(min=0.0)\n    #", "residual = p\n    #", "sampled chain"),
+    "accept every token": ("points[kept] * chances[kept] <", "0 <", "sampled chain"),
+    "accept likely tokens": ("points[kept] * chances[kept] <", "points[kept] <", "sampled chain"),
+    "correct from p": ("np.maximum(p[kept] - q[kept], 0.0)", "p[kept]", "sampled chain"),
+    "correct by what is before": (
+        "np.maximum(p[kept] - q[kept], 0.0)",
+        "np.maximum(p[kept] - q[0], 0.0)",
+        "sampled chain",
+    ),
+    "accept every token elsewhere": ("u[:-1] * q.gather(1, tokens)[:, 0] <", "0 * u[:-1] <", "sampled chain"),
+    "accept likely tokens elsewhere": ("u[:-1] * q.gather(1, tokens)[:, 0] <", "u[:-1] <", "sampled chain"),
+    "accept what follows a rejection elsewhere": (".cumprod(dim=0)", "", "sampled chain"),
+    "correct from p elsewhere": ("residual = (p - q).clamp_(min=0.0)\n    #", "residual = p\n    #", "sampled chain"),
     "correct from p in a tree": (
         "residual = (p - q).clamp_(min=0.0)\n        mass",
         "residual = p; mass",
@@ -196,19 +241,15 @@ MUTANTS = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_wrong_verification_is_found_out(name):
     old, new, kind = MUTANTS[name]
-    source = inspect.getsource(verify_module)
-    assert source.count(old) == 1
-    namespace = {"__name__": verify_module.__name__}
-    exec(compile(source.replace(old, new), name, "exec"), namespace)
+    assert inspect.getsource(verify_module).count(old) == 1
+    changes = {old: new} | (ELSEWHERE if name.endswith("elsewhere") else {})
     world = World(PARAMS["plain"])
-    assert world.p_value(grown(world, kind), verify=namespace["verify"]) < ALPHA
+    assert world.p_value(grown(world, kind), verify=verify_changed(changes)) < ALPHA
 
 
 def test_a_wrong_verification_is_found_out_through_the_engine(pool, monkeypatch):
-    source = inspect.getsource(verify_module).replace("residual = (p - q).clamp_(min=0.0)", "residual = p.clone()")
-    namespace = {"__name__": verify_module.__name__}
-    exec(compile(source, "mutant", "exec"), namespace)
-    monkeypatch.setattr("multidraft.engine.decoding.verify", namespace["verify"])
+    wrong = verify_changed({"np.maximum(p[kept] - q[kept], 0.0)": "p[kept]"})
+    monkeypatch.setattr("multidraft.engine.decoding.verify", wrong)
     params = SamplingParams(3, temperature=1.5, top_k=3, draft_length=2)
     assert p_value(outputs_of(pool, "fixed:far", params, 2 * RUNS), exact(pool, params)) < ALPHA
 
