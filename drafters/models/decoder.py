@@ -52,11 +52,10 @@ class DraftOptions:
         return *sampling, self.vocab_size, self.log_confidence, self.with_q
 
 
-def aligned(logits: torch.Tensor, vocab_size: int, fill: float = -math.inf) -> torch.Tensor:
-    """Logits, or with a ``fill`` of 0 probabilities, over ``vocab_size`` tokens: rows of padding are cut off, tokens
-    that a model lacks are impossible."""
+def aligned(logits: torch.Tensor, vocab_size: int) -> torch.Tensor:
+    """Logits over ``vocab_size`` tokens: rows of padding are cut off, tokens that a model lacks are impossible."""
     missing = vocab_size - logits.shape[-1]
-    return logits if missing == 0 else functional.pad(logits, (0, missing), value=fill)
+    return logits if missing == 0 else functional.pad(logits, (0, missing), value=-math.inf)
 
 
 class Decoder(ABC):

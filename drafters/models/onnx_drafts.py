@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 
 from drafters.draft import Draft
-from drafters.models.decoder import Likeliest, aligned
+from drafters.models.decoder import Likeliest
 from drafters.models.feeds import DraftFeed, Feed
 from drafters.models.onnx_model import OnnxModel
 from drafters.sampling import probabilities, sampled, uniforms
@@ -24,23 +24,27 @@ class _Chain:
 
     def __init__(self, feed: DraftFeed, model: OnnxModel):
         self.slot, self.end, self.options = feed.slot, feed.start + len(feed.ids) - 1, feed.options
-        self._model = model
-        self.tokens, self._rows, self._sure = list[int](), list[np.ndarray](), 0.0
-        self._uniforms: list[float] = []
+        self.tokens, self._sure = list[int](), 0.0
+        self._uniforms, self._rows = list[float](), np.zeros((0, 0), np.float32)
+        self._known: Any = slice(model.vocab_size) if model.tokens is None else model.tokens.numpy()
+        shape = self.options.length, self.options.vocab_size  # tokens that the model lacks are impossible
         if not self.options.params.greedy:
             self._uniforms = uniforms(self.options.length, self.options.generator).tolist()
+            self._rows = np.zeros(shape, np.float32)
+        elif self.options.with_q:
+            self._rows = np.full(shape, -np.inf, np.float32)
 
     def goes_on(self, row: int, found: Likeliest | None, logits: torch.Tensor) -> bool:
         """Whether more follows the token of one row of lent logits, which is the next here."""
-        options, own = self.options, logits.numpy()[row]
+        options, own, place = self.options, logits.numpy()[row], len(self.tokens)
         if options.params.greedy:
             assert found is not None
             token, chance = int(found[0][row]), float(found[1][row])
-            self._rows += [own.copy()] if options.with_q else []
-        else:  # of a token map's tokens alone: there are fewer
-            token, chance, q = sampled(own, options.params, self._uniforms[len(self.tokens)])
-            self._rows.append(q)
-            token = token if self._model.tokens is None else int(self._model.tokens[token])
+        else:
+            token, chance, own = sampled(own, options.params, self._uniforms[place])
+            token = token if isinstance(self._known, slice) else int(self._known[token])
+        if len(self._rows):
+            self._rows[place, self._known] = own
         self.tokens.append(token)
         self._sure += chance
         self.end += 1
@@ -48,12 +52,12 @@ class _Chain:
 
     def draft(self) -> Draft:
         """All of it."""
-        if not self._rows:
+        if not len(self._rows):
             return Draft.chain(self.tokens)
-        params, size = self.options.params, self.options.vocab_size
-        fill = -math.inf if params.greedy else 0.0
-        q = aligned(self._model.whole(torch.from_numpy(np.stack(self._rows)), fill), size, fill)
-        return Draft.chain(self.tokens, probabilities(q, params) if params.greedy else q, sampled=not params.greedy)
+        params, rows = self.options.params, torch.from_numpy(self._rows[: len(self.tokens)])
+        return Draft.chain(
+            self.tokens, probabilities(rows, params) if params.greedy else rows, sampled=not params.greedy
+        )
 
 
 class Drafts:

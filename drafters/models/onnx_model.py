@@ -130,9 +130,9 @@ class OnnxModel:
             answers.append(Answer(buffers.logits[rows], hidden, (tokens[rows], chances[rows])))
         return answers
 
-    def whole(self, logits: torch.Tensor, fill: float = -math.inf) -> torch.Tensor:
-        """Logits of a token map's tokens, or with a ``fill`` of 0 probabilities, as those of the whole vocabulary."""
-        return logits if self.tokens is None else spread(logits, self.tokens, self.vocab_size, fill)
+    def whole(self, logits: torch.Tensor) -> torch.Tensor:
+        """Logits of a token map's tokens as those of the whole vocabulary."""
+        return logits if self.tokens is None else spread(logits, self.tokens, self.vocab_size)
 
     def draft(self, feed: DraftFeed) -> Draft:
         """A greedy draft of one text; see :meth:`~drafters.models.decoder.Decoder.draft`.

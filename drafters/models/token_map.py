@@ -57,10 +57,9 @@ class ConfinedHead(torch.nn.Module):
         return spread(self.rows(hidden), self.tokens, self.vocab_size)
 
 
-def spread(logits: torch.Tensor, tokens: torch.Tensor, vocab_size: int, fill: float = -math.inf) -> torch.Tensor:
-    """Logits, or with a ``fill`` of 0 probabilities, ``(…, outputs)`` of ``tokens``, ``(outputs,)`` or of the same
-    dimensions, as those of all ``(…, V)``."""
-    whole = logits.new_full((*logits.shape[:-1], vocab_size), fill)
+def spread(logits: torch.Tensor, tokens: torch.Tensor, vocab_size: int) -> torch.Tensor:
+    """Logits ``(…, outputs)`` of ``tokens``, ``(outputs,)`` or of the same dimensions, as those of all ``(…, V)``."""
+    whole = logits.new_full((*logits.shape[:-1], vocab_size), -math.inf)
     return whole.scatter_(-1, tokens.expand_as(logits), logits)
 
 

@@ -180,7 +180,8 @@ class Decoding(Iterator[Round]):
         laps.end("draft")
         done = self._verified(arm, length, draft)
         self._emit(done)
-        pieces, record = self._text.add(done.tokens), done.record(self.pool.token_texts)
+        pieces = self._text.add(done.tokens)
+        record = done.record(self.pool.token_texts, self.pool.target.choices)
         laps.end("verify")
         self._notes.add(done.logits, done.rows)
         divergence = drafting.divergence(done) if policy.uses_block_divergence and done.length else None

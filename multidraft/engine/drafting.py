@@ -12,9 +12,9 @@ from torch import Generator
 
 from drafters.benched import Benched
 from drafters.draft import Draft, checked, unite
-from drafters.sampling import SamplingParams, choices
+from drafters.sampling import SamplingParams
 from multidraft.engine.feedback import block_divergence
-from multidraft.engine.verify import Verdict
+from multidraft.engine.verify import Choose, Verdict
 from multidraft.policies import ALL_DRAFTERS
 
 if TYPE_CHECKING:
@@ -55,12 +55,12 @@ class Verified:
         """How many of the emitted tokens were drafted."""
         return len(self.tokens) - (self.own is not None)
 
-    def record(self, texts: Mapping[int, str]) -> dict[str, Any]:
+    def record(self, texts: Mapping[int, str], choose: Choose) -> dict[str, Any]:
         """What a :class:`~storage.records.Round` has of it, enough to be shown step by step; ``texts`` has those of all
-        tokens."""
+        tokens, ``choose`` finds the most probable ones."""
         likeliest, path = self.verdict.choices, self.main_path
         if likeliest is None and self.logits is not None:
-            likeliest = choices(self.logits)[0]
+            likeliest = choose(self.logits)[0]
         chosen = () if likeliest is None else tuple(likeliest[node + 1] for node in (-1, *path))
         drafted, siblings = tuple(self.draft.tokens[node] for node in path), self.draft.siblings(path)
         others = {*chosen, *drafted, *chain.from_iterable(siblings)} - {*self.tokens}

@@ -13,6 +13,9 @@ from drafters.errors import DraftError, TargetError
 from drafters.hardware import to_device
 from drafters.sampling import SamplingParams, choices, draw, draw_by, drawn, probabilities, uniforms
 
+Choose = Callable[[torch.Tensor], tuple[list[int], list[bool]]]
+"""Finds the most probable tokens of logits, as :func:`~drafters.sampling.choices` does."""
+
 TOLERANCE = 1e-3
 """Of the sum of probabilities, which half precision and large vocabularies round."""
 
@@ -41,7 +44,7 @@ def verify(
     logits: torch.Tensor,
     params: SamplingParams,
     generator: torch.Generator,
-    choose: Callable[[torch.Tensor], tuple[list[int], list[bool]]] = choices,
+    choose: Choose = choices,
 ) -> Verdict:
     """Accept the longest valid path of ``draft`` and add one token of the target's own.
 
@@ -52,7 +55,7 @@ def verify(
             that were sampled are accepted by speculative sampling (one child: Leviathan et al. 2023;
             several: recursive rejection, SpecInfer 2024) and deterministic ones by drawing from the target.
         generator: source of randomness on the device of ``logits``.
-        choose: finds the most probable tokens of ``logits``, as :func:`~drafters.sampling.choices` does.
+        choose: finds the most probable tokens of ``logits``.
 
     Raises:
         TargetError: logits that are not numbers, after the context or an accepted node.
