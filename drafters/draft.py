@@ -89,6 +89,8 @@ class Draft:
 
     def children(self, node: int) -> list[int]:
         """Children of ``node`` (-1: of the context), in the order they are to be tried."""
+        if self.is_chain:
+            return [node + 1] if node + 1 < len(self) else []
         return [child for child, parent in enumerate(self.parents) if parent == node]
 
     def only(self, nodes: Sequence[int]) -> Draft:

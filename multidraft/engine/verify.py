@@ -119,11 +119,10 @@ def _check_q(sound: bool) -> None:
 def _follow(draft: Draft, wanted_by: list[int], sound: Sequence[int]) -> Verdict:
     """The path of the tokens that the target wants after the context and after each node."""
     path: list[int] = []
-    node, chain = -1, draft.is_chain
+    node = -1
     while True:
         wanted = wanted_by[node + 1]
-        children = range(node + 1, len(draft))[:1] if chain else draft.children(node)
-        node = next((child for child in children if draft.tokens[child] == wanted), -1)
+        node = next((child for child in draft.children(node) if draft.tokens[child] == wanted), -1)
         if node < 0:
             _check(sound, path)
             return Verdict(tuple(path), wanted, wanted_by)
