@@ -276,9 +276,11 @@ class Decoding(Iterator[Round]):
             self._unseen_p.append(done.verdict.probs[done.rows])
         elif self.policy.uses_soft_gamma and done.logits is not None:
             self._unseen_p.append(probabilities(done.logits[done.rows], self.params))
+        asked = chosen_span(self.generation.policy, self.policy.evaluation_span)
+        if asked:  # of a large vocabulary they take megabytes a token
+            del self._unseen_p[:-asked]
         if not self._wants_evaluation(len(done.tokens)):
             return None
-        asked = chosen_span(self.generation.policy, self.policy.evaluation_span)
         span = min(asked or len(self.context), len(self.context) - self._evaluated)
         start, first = len(self.context) - span, self.generation.prompt_tokens
         p = torch.cat(self._unseen_p)[-span:] if self._unseen_p else None

@@ -10,7 +10,7 @@ from drafters.base import Evidence
 from drafters.draft import Draft
 from drafters.models.teacher_forcing import gamma_of
 from drafters.sampling import SamplingParams, probabilities
-from multidraft.engine.decoding import generate
+from multidraft.engine.decoding import Decoding, generate
 from multidraft.engine.feedback import block_divergence
 from multidraft.policies import Policy
 from tests import tiny
@@ -202,6 +202,19 @@ def test_a_policy_may_ask_for_the_last_positions_only(pool, params, span):
         assert (few.gamma is None) == (all_.gamma is None)
         if few.gamma is not None:
             np.testing.assert_allclose(few.gamma, all_.gamma[-span:], atol=1e-5)
+
+
+def test_no_more_probabilities_are_kept_than_an_evaluation_is_for(pool):
+    class Never(Recording):
+        evaluation_span = 3
+
+        def wants_evaluation(self, emitted):
+            return False
+
+    params = SamplingParams(24, temperature=1.0, draft_length=4)
+    decoding = Decoding(pool, "abcabc", Never([d.name for d in pool.drafters], 3), params)
+    assert len(decoding.run().rounds) > 3
+    assert len(decoding._unseen_p) == 3
 
 
 @pytest.mark.parametrize("params", [SamplingParams(20), SamplingParams(20, temperature=1.0)], ids=["T=0", "T=1"])
