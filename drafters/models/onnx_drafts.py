@@ -27,12 +27,11 @@ class _Chain:
         self.tokens, self._sure = list[int](), 0.0
         self._uniforms, self._rows = list[float](), np.zeros((0, 0), np.float32)
         self._known: Any = slice(model.vocab_size) if model.tokens is None else model.tokens.numpy()
-        shape = self.options.length, self.options.vocab_size  # tokens that the model lacks are impossible
+        self._lacking = -np.inf if self.options.params.greedy else 0.0  # tokens that the model lacks are impossible
         if not self.options.params.greedy:
             self._uniforms = uniforms(self.options.length, self.options.generator).tolist()
-            self._rows = np.zeros(shape, np.float32)
-        elif self.options.with_q:
-            self._rows = np.full(shape, -np.inf, np.float32)
+        if self._uniforms or self.options.with_q:
+            self._rows = np.empty((self.options.length, self.options.vocab_size), np.float32)
 
     def goes_on(self, row: int, found: Likeliest | None, logits: torch.Tensor) -> bool:
         """Whether more follows the token of one row of lent logits, which is the next here."""
@@ -44,6 +43,7 @@ class _Chain:
             token, chance, own = sampled(own, options.params, self._uniforms[place])
             token = token if isinstance(self._known, slice) else int(self._known[token])
         if len(self._rows):
+            self._rows[place] = self._lacking
             self._rows[place, self._known] = own
         self.tokens.append(token)
         self._sure += chance
