@@ -88,7 +88,6 @@ def measure_batches(
     specs = list(dict.fromkeys([PLAIN, *specs]))
     for spec in specs:
         _decode(None, pool, fitting[:1], spec, _short(params), seed)
-    # One each: a batch learns from what its texts do whether drafts pay.
     batches = {(size, spec): Batch(pool, size) for size in sizes for spec in specs}
     for (size, spec), batch in batches.items():
         for each in _warm_up(pool, fitting[:size], spec, params, seed):
@@ -146,7 +145,8 @@ def _warm_up(
 
 def timed(batch: Batch, texts: Iterable[Text[T]]) -> Generator[tuple[list[Stream[T]], float]]:
     """Decode texts in a batch; yields the streams that have ended in each step, and the step's seconds. What is done
-    between two steps is in no figure."""
+    between two steps is in no figure. Drafts are tried, whatever those of a warm-up or another policy were worth."""
+    batch.costs.crowd.begin()
     with closing(batch.steps(texts)) as steps:
         while True:
             begun = time.perf_counter()
@@ -207,7 +207,7 @@ class SuiteBatch(SuiteRun):
                 self.done += len(entries)
                 self._hand_over([e for e in entries if e.run.id is not None or e.error], done)
                 continue
-            with Batch(self.pool, self.size) as batch:  # one each: a batch learns whether drafts pay
+            with Batch(self.pool, self.size) as batch:
                 for texts in _warm_up(self.pool, fitting, spec, self.params, self.seed):
                     for _ in timed(batch, texts):
                         yield None if len(batch) else self.waiting

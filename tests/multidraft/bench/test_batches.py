@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from drafters.crowd import Crowd
 from drafters.sampling import SamplingParams
 from multidraft.__main__ import main
 from multidraft.bench import batches
@@ -28,6 +29,19 @@ def test_every_policy_decodes_the_suite_at_every_size(pool):
     plain = [generate(pool, item.prompt, "autoregressive", PARAMS) for item in ITEMS]
     assert {r.tokens for r in runs} == {sum(len(g.token_ids) for g in plain)}
     assert {r.rounds for r in runs if r.policy == "autoregressive"} == {sum(len(g.rounds) for g in plain)}
+
+
+def test_what_drafts_lost_under_one_policy_keeps_no_other_from_drafting(pool, monkeypatch):
+    begun: list[int] = []
+
+    def lost(crowd: Crowd, seconds: float) -> None:
+        begun.append(crowd.rounds)
+        crowd.rounds = -1000
+
+    monkeypatch.setattr(Crowd, "passed", lost)
+    for run in measure_batches(pool, ITEMS, ["ucb", "rate-hedge"], PARAMS, [2], repeat=2):
+        assert run.size == ALONE or begun[0] >= -Crowd.PLAIN_ROUNDS
+        begun.clear()
 
 
 def test_a_text_that_differs_is_counted(pool, monkeypatch):
