@@ -162,17 +162,17 @@ class Traffic:
         thread: after work on several those of BLAS wait for more of it for a while, on the cores of the next text.
         """
         with self._lock, _libraries().limit(limits=1, user_api="blas"):
+            known = dict(self._lessons)  # a copy of this does not learn
             for prompt, lesson in lessons:
                 stretches = stretches_of(lesson)
                 if stretches.shape[1] != self.drafters:
                     raise ValueError(f"the pool has {self.drafters} drafters; the lesson is of {stretches.shape[1]}")
-                self._lessons.pop(prompt, None)
+                known.pop(prompt, None)
                 asked = self._asked(prompt)
                 told = tokens_of(stretches.max(axis=0), self.length) / self.length - self._expected(asked)
-                self._lessons[prompt] = asked, told, tuple(map(tuple, stretches.tolist()))
+                known[prompt] = asked, told, tuple(map(tuple, stretches.tolist()))
                 self.count += 1
-            for prompt in list(self._lessons)[:-LESSONS]:
-                del self._lessons[prompt]
+            self._lessons = dict(list(known.items())[-LESSONS:])
             self._known = _Known(*zip(*self._lessons.values(), strict=True)) if self._lessons else None
 
     def prior(self, prompt: str) -> Prior | None:

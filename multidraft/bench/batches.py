@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -199,6 +200,8 @@ class SuiteBatch(SuiteRun):
         """As of :class:`SuiteRun`; ``measure`` finds out what is to be known of runs that were decoded, and ``done`` is
         called with all entries of a policy then, when its figures are there."""
         fitting = [item for item in self.items if _fits(self.pool, item, self.params)][: self.size]
+        pool = copy.copy(self.pool)
+        pool.traffic = copy.copy(pool.traffic)  # or a policy would begin with what the one before taught on the prompts
         for spec in self.specs:
             if any(known == spec for _, known in self.known):  # all of a policy's runs are handed over at once
                 entries = [
@@ -207,8 +210,8 @@ class SuiteBatch(SuiteRun):
                 self.done += len(entries)
                 self._hand_over([e for e in entries if e.run.id is not None or e.error], done)
                 continue
-            with Batch(self.pool, self.size) as batch:
-                for texts in _warm_up(self.pool, fitting, spec, self.params, self.seed):
+            with Batch(pool, self.size) as batch:
+                for texts in _warm_up(pool, fitting, spec, self.params, self.seed):
                     for _ in timed(batch, texts):
                         yield None if len(batch) else self.waiting
                 yield from self._under(spec, batch, measure, done)

@@ -8,10 +8,20 @@ from drafters.crowd import Crowd
 from drafters.sampling import SamplingParams
 from multidraft.__main__ import main
 from multidraft.bench import batches
-from multidraft.bench.batches import ALONE, BatchFigures, measure_batches, render_batches, summary_of_batches
+from multidraft.bench.batches import (
+    ALONE,
+    BatchFigures,
+    SuiteBatch,
+    measure_batches,
+    render_batches,
+    summary_of_batches,
+)
 from multidraft.bench.suites import SuiteItem
 from multidraft.commands import bench as cli
 from multidraft.engine.decoding import generate
+from multidraft.engine.experience import new_traffic
+from multidraft.service.learning import learn_from
+from storage.run import Origin
 from tests import tiny
 
 PARAMS = SamplingParams(max_new_tokens=10, draft_length=3)
@@ -42,6 +52,24 @@ def test_what_drafts_lost_under_one_policy_keeps_no_other_from_drafting(pool, mo
     for run in measure_batches(pool, ITEMS, ["ucb", "rate-hedge"], PARAMS, [2], repeat=2):
         assert run.size == ALONE or begun[0] >= -Crowd.PLAIN_ROUNDS
         begun.clear()
+
+
+def test_policies_begin_with_what_was_known_before_the_first_of_them(pool):
+    pool.traffic = new_traffic(pool)
+    pool.traffic.learn([("something else", [0.5] * len(pool.drafters))])
+
+    def learnt(entries):
+        for entry in entries:
+            learn_from(pool, entry.run)
+
+    specs = ["normal-hedge", "ada-normal-hedge"]
+    how = {"seed": 0, "origin": Origin("batch"), "waiting": None, "observe": lambda measurement: None}
+    suite = SuiteBatch(pool, ITEMS, specs, PARAMS, 2, **how)
+    assert len(list(suite.steps(lambda measurement: measurement.steps(), learnt))) > 1
+    assert [entry.policy for entry in suite.entries] == [spec for spec in specs for _ in ITEMS]
+    assert pool.traffic.count == 1 + 2 * len(ITEMS), "the pool goes on learning"
+    assert [entry.run.generation.prior.lessons for entry in suite.entries] == [1] * 2 * len(ITEMS)
+    assert not any(entry.run.generation.prior.repeated for entry in suite.entries)
 
 
 def test_a_text_that_differs_is_counted(pool, monkeypatch):
