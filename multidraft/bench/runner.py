@@ -192,7 +192,7 @@ class SuiteRun:
         self._warm_up()
         ready: list[Entry] = []
         group = len(self.items) * len(self.specs)
-        self.pool.previous.clear()  # or the warm-up would be what the first prompts begin with
+        self.pool.previous.clear()  # or what was decoded before would be what the first prompts begin with
         for _ in self.steps(_at_once, ready.extend):
             if self.done % group == 0:
                 self.pool.previous.clear()  # or the same prompts would be what those of the next repeat begin with
@@ -202,7 +202,7 @@ class SuiteRun:
     def _warm_up(self, rounds: int = 8) -> None:
         for item in self.items:
             try:
-                decodings = [Decoding(self.pool, item.prompt, spec, self.params) for spec in self.specs]
+                decodings = [Decoding(self.pool, item.prompt, spec, self.params, learn=False) for spec in self.specs]
             except PromptError:
                 continue
             for decoding in decodings:

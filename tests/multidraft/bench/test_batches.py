@@ -5,6 +5,7 @@ import json
 import pytest
 
 from drafters.crowd import Crowd
+from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.__main__ import main
 from multidraft.bench import batches
@@ -16,6 +17,7 @@ from multidraft.bench.batches import (
     render_batches,
     summary_of_batches,
 )
+from multidraft.bench.runner import SuiteRun
 from multidraft.bench.suites import SuiteItem
 from multidraft.commands import bench as cli
 from multidraft.engine.decoding import generate
@@ -70,6 +72,20 @@ def test_policies_begin_with_what_was_known_before_the_first_of_them(pool):
     assert pool.traffic.count == 1 + 2 * len(ITEMS), "the pool goes on learning"
     assert [entry.run.generation.prior.lessons for entry in suite.entries] == [1] * 2 * len(ITEMS)
     assert not any(entry.run.generation.prior.repeated for entry in suite.entries)
+
+
+@pytest.mark.parametrize("learn", [True, False])
+def test_a_pool_learns_nothing_from_a_warm_up(pool, monkeypatch, learn):
+    learnt: list[int] = []
+    monkeypatch.setattr(Pool, "learn", lambda pool, lesson, benched: learnt.append(len(lesson.answer)))
+    params, origin = SamplingParams(max_new_tokens=20, draft_length=3), Origin("batch", learn=learn)
+    how = {"seed": 0, "waiting": None, "observe": lambda measurement: None}
+    suite = SuiteBatch(pool, ITEMS, ["ucb"], params, 2, origin=origin, **how)
+    list(suite.steps(lambda measurement: measurement.steps(), lambda entries: None))
+    assert learnt == [20] * len(ITEMS) * learn
+    list(measure_batches(pool, ITEMS, [], params, [2]))
+    list(SuiteRun(pool, ITEMS, ["ucb"], SamplingParams(max_new_tokens=2)).all())
+    assert learnt[len(ITEMS) * learn :] == [20] * 2 * len(ITEMS) + [2] * len(ITEMS)
 
 
 def test_a_text_that_differs_is_counted(pool, monkeypatch):
