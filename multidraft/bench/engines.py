@@ -148,6 +148,8 @@ class LlamaCpp(Peer):
     def generate(self, ids: Sequence[int], most: int) -> Output:
         begun = time.perf_counter()
         written: list[int] = [self.target.feed(ids, 0)[-1]]
+        if self.drafter is not None:
+            self.drafter.follow([*ids])  # as our drafters do, it reads the prompt before decoding begins
         first = time.perf_counter()
         while len(written) < most and written[-1] not in self.stop:
             context = [*ids, *written]

@@ -140,6 +140,25 @@ def test_llama_cpp_is_among_them(pool):
     assert [peer.name for peer in peers] == ["llama.cpp", "llama.cpp, float16", "llama.cpp, assisted by near"]
 
 
+def test_the_drafter_of_llama_cpp_reads_the_prompt_during_prefill(monkeypatch):
+    clock = [0.0]
+
+    class Model(engines._LlamaCppModel):
+        def __init__(self):
+            self.cached = []
+
+        def feed(self, ids, start):
+            clock[0] += len(ids)
+            return [7] * len(ids)
+
+    monkeypatch.setattr(engines.time, "perf_counter", lambda: clock[0])
+    peer = LlamaCpp.__new__(LlamaCpp)
+    peer.stop, peer.draft_length, peer.target, peer.drafter = frozenset(), 3, Model(), Model()
+    found = peer.generate(range(10), 5)
+    assert found.token_ids == [7] * 5
+    assert (found.prefill_seconds, found.seconds) == (10 + 10, 20 + 3 + 4)
+
+
 @pytest.mark.skipif(not importlib.util.find_spec("gguf"), reason="gguf is not installed")
 def test_a_file_of_half_precision_holds_matrices_in_float16(pool, tmp_path):
     import gguf
