@@ -32,7 +32,7 @@ def describe_pool(pool: Pool) -> dict[str, Any]:
     """Parameters and measured milliseconds of target and drafters (median of repeated steps, warm).
 
     ``step_ms`` is one token by the target alone; ``verify_ms`` one forward over a full draft and the pending
-    token; a drafter's ``draft_step_ms`` is the time of a draft divided by its length.
+    token; a drafter's ``draft_step_ms`` is the time of a draft divided by its length, that of a tree by its depth.
     """
     length = pool.draft_length
     room = pool.target.window - PROBE_WARMUP - PROBE_REPEATS - length - 1
@@ -53,7 +53,7 @@ def describe_pool(pool: Pool) -> dict[str, Any]:
     for drafter in pool.drafters:
         drafter.prepare(context)
         propose = partial(drafter.propose, context, length, params, generator)
-        drafted, cost = len(propose()), _milliseconds(pool, propose)
+        drafted, cost = propose().depth, _milliseconds(pool, propose)
         about = {"name": drafter.name, "kind": drafter.kind, "parameters": drafter.parameter_count}
         drafters.append({**about, "draft_step_ms": cost / max(drafted, 1)})
     parameters = pool.target.model.num_parameters()

@@ -2,7 +2,9 @@
 
 import pytest
 
+from drafters.draft import Draft
 from drafters.sampling import SamplingParams
+from multidraft.bench import inspect
 from multidraft.bench.inspect import accepted_by_task, describe_pool, render_matrix
 from multidraft.bench.suites import SuiteItem
 from multidraft.engine.decoding import generate
@@ -24,6 +26,14 @@ def test_a_pool_is_described_by_what_is_in_it(pool):
         ("alone", "lm"),
     ]
     assert all(d["draft_step_ms"] > 0 for d in content["drafters"])
+
+
+def test_what_a_tree_of_drafts_takes_is_shared_by_its_depth(pool, monkeypatch):
+    monkeypatch.setattr(inspect, "_milliseconds", lambda pool, action: 6.0)
+    chain, tree = Draft.chain([1, 2, 3]), Draft((1, 2, 3, 4, 5), (-1, -1, 0, 1, 2))
+    for drafter, draft in zip(pool.drafters, (chain, tree, Draft.empty(), chain), strict=True):
+        monkeypatch.setattr(drafter, "propose", lambda *given, draft=draft: draft)
+    assert [drafter["draft_step_ms"] for drafter in describe_pool(pool)["drafters"]] == [2.0, 2.0, 6.0, 2.0]
 
 
 def test_the_matrix_is_what_each_drafter_really_reaches(pool):
