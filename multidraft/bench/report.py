@@ -13,7 +13,7 @@ from drafters.sampling import SamplingParams
 from multidraft._version import version
 from multidraft.bench.runner import Entry
 from multidraft.bench.suites import SuiteItem
-from multidraft.bench.summary import Row, speedups
+from multidraft.bench.summary import Row, speedups, value_of
 from storage.figures import value_of_totals
 from storage.records import PHASES, PLAIN
 
@@ -107,12 +107,12 @@ def _summary(runs: Sequence[Entry], *, by_task: bool = False) -> dict[str, Any]:
     lossless = [s.lossless for s in scores if s.lossless is not None]
     gaps = [s.near_tie_gap for s in scores if s.near_tie_gap is not None]
     summary: dict[str, Any] = {
-        "tokens_per_second": over_prompts(counts, [sum(r.seconds for r in g.rounds) for g in generations]),
+        "tokens_per_second": value_of(rows, "seconds"),
         "speedup": decode and decode.value,
         "speedup_interval": decode and decode.interval and list(decode.interval),
         "request_speedup": request and request.value,
         "request_speedup_interval": request and request.interval and list(request.interval),
-        "mean_accepted_tokens": over_prompts(counts, [row.rounds for row in rows]),
+        "mean_accepted_tokens": value_of(rows, "rounds"),
         "acceptance_rate": over_prompts(
             [sum(r.accepted for r in g.rounds) for g in generations],
             [sum(len(r.drafted) for r in g.rounds) for g in generations],
