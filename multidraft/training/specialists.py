@@ -132,7 +132,8 @@ def train_all(recipe: LanguageModels | Heads, answers: Sequence[Answer]) -> None
         processes.say(f"-- {name}: {len(own):,} answers{empty}, {tokens:,} tokens with their prompts")
         torch.manual_seed(plan.asking.seed)
         checkpoint = work / f"{name}.pt"
-        budget = Budget(plan.minutes, plan.epochs * tokens, checkpoint)
+        padded = sum(len(batch) * len(batch[-1].ids) for batch in by_length(own, plan.batch_tokens))
+        budget = Budget(plan.minutes, plan.epochs * padded, checkpoint)
         # A resumed drafter goes on with other batches than it began with.
         moment = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
         rng = random.Random(f"{plan.asking.seed}/{processes.rank}/{moment}")
