@@ -16,7 +16,7 @@ from multidraft.bench.measure import Measurement
 from multidraft.bench.runner import Entry, SuiteRun, rotated, seed_of
 from multidraft.bench.suites import SuiteItem
 from multidraft.bench.summary import grouped
-from multidraft.bench.table import markdown
+from multidraft.bench.table import NOTHING, markdown
 from multidraft.engine.batch import Batch, Text, text_of
 from multidraft.engine.decoding import Decoding
 from storage.records import FINISHED, PLAIN, Generation
@@ -43,7 +43,7 @@ class BatchFigures:
         size: texts decoded at once; ``ALONE`` is none.
         texts, tokens, rounds: in all.
         seconds: of all of it, prompts and waiting for the last text included.
-        equal: texts that are those of autoregressive decoding alone.
+        equal: texts that are those of autoregressive decoding alone; ``None`` of sampled ones, which are not compared.
     """
 
     policy: str
@@ -52,10 +52,10 @@ class BatchFigures:
     tokens: int
     rounds: int
     seconds: float
-    equal: int
+    equal: int | None
 
     @classmethod
-    def of(cls, spec: str, size: int, texts: Sequence[Generation], seconds: float, equal: int) -> BatchFigures:
+    def of(cls, spec: str, size: int, texts: Sequence[Generation], seconds: float, equal: int | None) -> BatchFigures:
         """What was made of these texts in so many seconds."""
         tokens, rounds = sum(len(text.token_ids) for text in texts), sum(len(text.rounds) for text in texts)
         return cls(spec, size, len(texts), tokens, rounds, seconds, equal)
@@ -100,7 +100,7 @@ def measure_batches(
             texts = [generation.token_ids for generation in found]
             expected = expected or texts
             equal = sum(one == other for one, other in zip(texts, expected, strict=True))
-            yield BatchFigures.of(spec, size, found, seconds, equal)
+            yield BatchFigures.of(spec, size, found, seconds, equal if params.greedy else None)
 
 
 def _fits(pool: Pool, item: SuiteItem, params: SamplingParams) -> bool:
@@ -263,13 +263,14 @@ class SuiteBatch(SuiteRun):
         generations = [run.generation for run in runs]
         if generations and all(generation.status in FINISHED for generation in generations):
             equal = sum(bool(run.scores.lossless) for run in runs)
-            self.figures.append(BatchFigures.of(spec, self.size, generations, seconds, equal))
+            known = equal if self.params.greedy else None
+            self.figures.append(BatchFigures.of(spec, self.size, generations, seconds, known))
 
 
 def summary_of_batches(runs: Sequence[BatchFigures]) -> list[dict[str, Any]]:
     """For the report: the figures of each policy and size, and how many times the throughput of autoregressive decoding
     they are, alone and in a batch of that size; ``None`` where that was not measured."""
-    counted = ("texts", "tokens", "rounds", "seconds", "equal")
+    counted = ("texts", "tokens", "rounds", "seconds", *(["equal"] if runs and runs[0].equal is not None else []))
     all_runs = [
         replace(each[0], **{name: sum(getattr(run, name) for run in each) for name in counted})
         for each in grouped(runs, "policy", "size").values()
@@ -292,7 +293,7 @@ def summary_of_batches(runs: Sequence[BatchFigures]) -> list[dict[str, Any]]:
 
 def _rate(row: dict[str, Any] | None) -> str:
     if row is None:
-        return "–"
+        return NOTHING
     over = "" if row["over_batch"] is None else f" ({row['over_batch']:.2f}x)"
     return f"{row['tokens_per_second']:.0f}{over}"
 
@@ -305,7 +306,8 @@ def render_batches(summary: Sequence[dict[str, Any]]) -> str:
     rows = []
     for policy in dict.fromkeys(row["policy"] for row in summary):
         own = [cells.get((policy, size)) for size in sizes]  # of an interrupted measurement some are missing
-        equal = f"{sum(row['equal'] for row in own if row)}/{sum(row['texts'] for row in own if row)}"
+        known = [row for row in own if row and row["equal"] is not None]
+        equal = f"{sum(row['equal'] for row in known)}/{sum(row['texts'] for row in known)}" if known else NOTHING
         rates = [_rate(row) for row in own]
         rows.append([policy, *rates, equal])
     heads = ["alone" if size == ALONE else f"batch of {size}" for size in sizes]

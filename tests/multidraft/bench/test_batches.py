@@ -124,6 +124,17 @@ def test_figures_are_ratios_of_totals():
     assert table.splitlines()[3] == "| ucb | 100 (2.00x) | 100 (0.50x) | 5/6 |"
 
 
+def test_sampled_texts_are_not_compared(pool):
+    params = SamplingParams(max_new_tokens=10, draft_length=3, temperature=1.0)
+    how = {"seed": 0, "origin": Origin("batch"), "waiting": None, "observe": lambda measurement: None}
+    suite = SuiteBatch(pool, ITEMS, ["ucb"], params, 2, **how)
+    list(suite.steps(lambda measurement: measurement.steps(), lambda entries: None))
+    assert [row["equal"] for row in summary_of_batches(suite.figures)] == [None]
+    summary = summary_of_batches(list(measure_batches(pool, ITEMS, [], params, [2], repeat=2)))
+    assert [(row["texts"], row["equal"]) for row in summary] == [(2 * len(ITEMS), None)] * 2
+    assert render_batches(summary).splitlines()[2].endswith("| – |")
+
+
 def test_the_command_prints_the_table_and_writes_the_report(pool_card, suite, tmp_path, capsys):
     out = tmp_path / "report.json"
     asked = ["bench", str(suite), "--pool", str(pool_card), "--policies", "ucb", "--batch-size", "4,2"]
