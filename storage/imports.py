@@ -136,6 +136,7 @@ class _Metrics(_Form):
     tokens: _Value = Field(alias="output_sequence_length")
     drafted: _Value | None = Field(None, alias="spec_decode_draft_tokens")
     accepted: _Value | None = Field(None, alias="spec_decode_accepted_draft_tokens")
+    steps: _Value | None = Field(None, alias="spec_decode_steps")
 
 
 class _Record(_Form):
@@ -160,6 +161,7 @@ class _Summary(_Form):
     tokens: _Value = Field(alias="total_osl")
     drafted: _Value | None = Field(None, alias="total_draft_tokens")
     accepted: _Value | None = Field(None, alias="total_accepted_draft_tokens")
+    steps: _Value | None = Field(None, alias="total_spec_decode_steps")
     read: None = None
 
     def runs(self) -> Iterator[Run]:
@@ -169,10 +171,11 @@ class _Summary(_Form):
 
 
 def _aiperf(found: _Metrics | _Summary, prompt: str, seconds: float | None, ended: float | None) -> Run:
-    """Each round writes one token of the target's own, so there are as many as tokens that were no accepted drafts."""
-    tokens = int(found.tokens.number)
-    drafted, accepted = (None if count is None else int(count.number) for count in (found.drafted, found.accepted))
-    rounds = 0 if accepted is None else max(0, tokens - accepted)
+    """Each round writes one token of the target's own, so there are as many as tokens that were no accepted drafts; but
+    for one that a draft has ended, so no fewer than those that drafted something."""
+    tokens, counts = int(found.tokens.number), (found.drafted, found.accepted, found.steps)
+    drafted, accepted, steps = (None if count is None else int(count.number) for count in counts)
+    rounds = 0 if accepted is None else max(steps or 0, tokens - accepted)
     reported = Reported(tokens, rounds, drafted, accepted, seconds)
     read = 0 if found.read is None else int(found.read.number)
     return _run("aiperf", "aiperf", reported, prompt, ended=ended, prompt_tokens=read)

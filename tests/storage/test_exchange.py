@@ -67,6 +67,14 @@ RECORD: dict[str, Any] = {
     },
     "error": None,
 }
+ENDED_BY_A_DRAFT = {
+    **RECORD,
+    "metrics": RECORD["metrics"]
+    | {
+        "output_sequence_length": {"value": 18, "unit": "tokens"},
+        "spec_decode_steps": {"value": 4, "unit": "count"},
+    },
+}
 SUMMARY: dict[str, Any] = {
     "schema_version": "1.4",
     "aiperf_version": "0.13.0",
@@ -99,7 +107,15 @@ def imported(store: Store, folder: Path, file_name: str, content: str, name: str
         ("acceptance_rate.json", json.dumps([ACCEPTANCE]), "specdec_bench", "specdec_bench", (14, 6, None, None, None)),
         ("timing.json", json.dumps([TIMING]), "specdec_bench", "specdec_bench", (6, 0, None, None, 6.5)),
         ("profile_export.jsonl", lines(RECORD), "aiperf", "aiperf", (20, 5, 30, 15, 2.0)),
+        ("profile_export.jsonl", lines(ENDED_BY_A_DRAFT), "aiperf", "aiperf", (18, 4, 30, 15, 2.0)),
         ("profile_export_aiperf.json", json.dumps(SUMMARY), "aiperf", "aiperf", (40, 10, 60, 30, 2.0)),
+        (
+            "profile_export_aiperf.json",
+            json.dumps({**SUMMARY, "total_spec_decode_steps": {"unit": "count", "avg": 12.0}}),
+            "aiperf",
+            "aiperf",
+            (40, 12, 60, 30, 2.0),
+        ),
     ],
 )
 def test_each_file_becomes_runs_with_the_figures_it_tells(
