@@ -39,8 +39,11 @@ class Crowd:
         self._emitted, self._drafted, self._settled = 0, False, 0
 
     def begin(self) -> None:
-        """A batch begins: drafts are tried, whatever they were worth to the texts before."""
-        self.rounds, self.lost = max(self.rounds, -self.PLAIN_ROUNDS), []
+        """A batch begins: drafts are tried, whatever they were worth to the texts before, for ``TRIED_ROUNDS`` or more:
+        in fewer what its texts read first would decide."""
+        if not -self.PLAIN_ROUNDS <= self.rounds <= self.LONGEST_TRIED - self.TRIED_ROUNDS:
+            self.rounds = -self.PLAIN_ROUNDS
+        self.tried, self.lost = max(self.tried, self.rounds + self.TRIED_ROUNDS), []
         self._emitted, self._drafted = 0, False
 
     @property
