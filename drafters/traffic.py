@@ -162,7 +162,7 @@ class Traffic:
         thread: after work on several those of BLAS wait for more of it for a while, on the cores of the next text.
         """
         with self._lock, _libraries().limit(limits=1, user_api="blas"):
-            known = dict(self._lessons)  # a copy of this does not learn
+            known, count = dict(self._lessons), self.count  # a copy of this does not learn
             for prompt, lesson in lessons:
                 stretches = stretches_of(lesson)
                 if stretches.shape[1] != self.drafters:
@@ -171,8 +171,8 @@ class Traffic:
                 asked = self._asked(prompt)
                 told = tokens_of(stretches.max(axis=0), self.length) / self.length - self._expected(asked)
                 known[prompt] = asked, told, tuple(map(tuple, stretches.tolist()))
-                self.count += 1
-            self._lessons = dict(list(known.items())[-LESSONS:])
+                count += 1
+            self._lessons, self.count = dict(list(known.items())[-LESSONS:]), count
             self._known = _Known(*zip(*self._lessons.values(), strict=True)) if self._lessons else None
 
     def prior(self, prompt: str) -> Prior | None:

@@ -129,8 +129,10 @@ def test_a_prompt_is_one_lesson_however_often_it_comes():
 
 
 def test_lessons_of_other_drafters_are_refused():
+    traffic = Traffic(2, 4)
     with pytest.raises(ValueError, match="the pool has 2 drafters; the lesson is of 3"):
-        Traffic(2, 4).learn([("p", [0.1, 0.2, 0.3])])
+        traffic.learn([("o", [0.1, 0.2]), ("p", [0.1, 0.2, 0.3])])
+    assert traffic.count == 0 and traffic.prior("o") is None, "of what is refused nothing is learnt"
 
 
 def test_any_text_has_n_grams():
