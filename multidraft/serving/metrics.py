@@ -18,6 +18,7 @@ from multidraft.bench.measure import Measurement
 from multidraft.service.workbench import Workbench
 from multidraft.serving.openai.answers import REASONS
 from storage.records import PHASES, Round
+from storage.run import Run
 
 TARGET = "target"
 """What stands for the drafter of rounds without a draft."""
@@ -70,12 +71,13 @@ class Followed:
     first: float | None = None
     last: float = 0.0
     ended: bool = False
+    scored: bool = False
 
 
 class Metrics(Collector):
     """Counts what a workbench decodes, whoever asked for it; baselines and warm-ups are not counted.
 
-    A client that has its answer finds all rounds of it counted.
+    A client that has its answer finds all of it counted, but for its scores, which come later.
 
     The counters by drafter have names of their own: of vLLM's each model has one series, which vLLM's dashboards and
     AIPerf's report take for the whole.
@@ -135,13 +137,18 @@ class Metrics(Collector):
         generation, followed.began = measurement.generation, followed.began or now
         if len(generation.rounds) > followed.counted:
             followed.first, followed.last = followed.first or now, now
-        if generation.status != "running" or now - followed.counted_at >= UPDATE_SECONDS:
+        done = measurement.phase == "done"
+        over = done or generation.status != "running"
+        if over or now - followed.counted_at >= UPDATE_SECONDS:
             new = generation.rounds[followed.counted :]
             followed.counted, followed.counted_at = followed.counted + len(new), now
             self._count(measurement.run.conditions.pool, new)
-        if measurement.phase == "done" and not followed.ended:  # told once more when the history has it
+        if over and not followed.ended:  # its client does not wait for the scores
             followed.ended = True
             self._ended(followed)
+        if done and not followed.scored:  # told once more when the history has it
+            followed.scored = True
+            self._scored(measurement.run)
 
     def _count(self, pool: str, rounds: Sequence[Round]) -> None:
         model = pool, ENGINE
@@ -166,6 +173,9 @@ class Metrics(Collector):
             self.whole.labels(*model).observe(followed.last - asked)
             if tokens > 1:
                 self.per_token.labels(*model).observe((followed.last - followed.first) / (tokens - 1))
+
+    def _scored(self, run: Run) -> None:
         if run.scores.regret_rounds is not None:
+            model = run.conditions.pool, ENGINE
             self.scored.labels(*model).inc(len(run.generation.rounds))
             self.best.labels(*model).inc(len(run.generation.rounds) - run.scores.regret_rounds)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from concurrent.futures import CancelledError
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,20 @@ def test_texts_their_latencies_and_regret(workbench: Workbench, scrape) -> None:
     assert told["multidraft:scored_rounds_total", ()] - told["multidraft:best_drafter_rounds_total", ()] == regret
     assert told["vllm:num_requests_running", ()] == told["vllm:num_requests_waiting", ()] == 0
     assert told["multidraft:rounds_total", ("target",)] >= 9
+
+
+def test_a_text_has_ended_for_its_client_before_it_is_scored(workbench: Workbench, scrape, monkeypatch) -> None:
+    told = {}
+
+    def acceptances(*_: object) -> None:
+        told.update(scrape())
+        raise CancelledError
+
+    monkeypatch.setattr(workbench.pool, "acceptances", acceptances)
+    out = decoded(workbench, "round-robin")
+    assert told["vllm:request_success_total", ("length",)] == told["vllm:e2e_request_latency_seconds_count", ()] == 1
+    assert told["vllm:prompt_tokens_total", ()] == out.prompt_tokens
+    assert told["vllm:generation_tokens_total", ()] == 24
 
 
 def test_why_texts_ended_is_said_in_the_words_of_vllm(workbench: Workbench, scrape, monkeypatch, gate) -> None:
