@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 from starlette.requests import Request as HttpRequest
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -60,7 +60,8 @@ class Answering:
         _, ids = await to_thread.run_sync(read_prompt, self.pool, *prompt)
         job = self.workbench.jobs.submit(Reading(self.workbench, ids, self.logprobs))
         try:
-            await to_thread.run_sync(job.wait, abandon_on_cancel=True)
+            # In a thread of its own: the shared ones are few, and all else would wait for one as well.
+            await to_thread.run_sync(job.wait, abandon_on_cancel=True, limiter=CapacityLimiter(1))
         finally:
             job.cancel()
             self.workbench.jobs.forget(job)

@@ -173,6 +173,11 @@ class Asked(BaseModel):
         """The policy's, without drafters where drafts have no length."""
         return PLAIN if self.draft_length == 0 else self.policy
 
+    @property
+    def texts(self) -> int:
+        """How many texts are asked for."""
+        return self.n
+
     def prompts(self, pool: Pool) -> list[Prompt]:
         """What the texts are to follow."""
         raise NotImplementedError
@@ -220,14 +225,21 @@ class CompletionAsked(Asked):
     logprobs: int | None = Field(None, ge=0, le=MOST_LOGPROBS)
     echo: bool = False
 
+    @property
+    def texts(self) -> int:
+        return len(self._given) * self.n
+
+    @property
+    def _given(self) -> Sequence[Any]:
+        """The prompts one by one."""
+        single = isinstance(self.prompt, str) or (self.prompt and isinstance(self.prompt[0], int))
+        return [self.prompt] if single else self.prompt
+
     def prompts(self, pool: Pool) -> list[Prompt]:
         """The prompts, texts as they stand; token ids where the target has a chat form, which is not theirs."""
-        given: Sequence[Any] = self.prompt if isinstance(self.prompt, list) else [self.prompt]
-        if not given:
+        if not self._given:
             raise PromptError("the prompt is empty; send at least one text or one token id")
-        if isinstance(given[0], int):
-            given = [given]
-        return [(self._as_it_stands(pool, prompt), ()) for prompt in given]
+        return [(self._as_it_stands(pool, prompt), ()) for prompt in self._given]
 
     @staticmethod
     def _as_it_stands(pool: Pool, prompt: Any) -> str | list[int]:

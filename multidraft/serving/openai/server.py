@@ -121,12 +121,11 @@ class Server:
         if asked.min_tokens > max(answering.most, 0):
             most = f"{asked.most_name} ({answering.most})"
             raise ApiError(400, f"min_tokens must be at most {most}, got {asked.min_tokens}", "min_tokens")
-        prompts = await to_thread.run_sync(asked.prompts, answering.pool)
-        close = self._admit(len(prompts) * asked.n, answering)
+        close = self._admit(asked.texts, answering)  # before anything is done for any of them
         streamed = False
 
         async def work() -> Response:
-            await answering.begin(prompts)
+            await answering.begin(await to_thread.run_sync(asked.prompts, answering.pool))
             if asked.stream:
                 return EventStream(answering.events(form), close)
             return JSONResponse(await answering.whole(form))

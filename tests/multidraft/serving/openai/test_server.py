@@ -1,6 +1,7 @@
 """What OpenAI's own client gets, and what is in the history then."""
 
 import json
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +20,7 @@ from multidraft.service import jobs as service_jobs
 from multidraft.service.limits import Limits
 from multidraft.service.workbench import Workbench
 from multidraft.serving.openai import server as servers
+from multidraft.serving.openai.requests import CompletionAsked
 from storage.run import Run
 from storage.store import Store
 from tests import tiny
@@ -264,6 +266,20 @@ def test_texts_beyond_the_limit_are_refused_for_now(http: httpx.Client, workbenc
     assert http.post("/v1/completions", json={"prompt": "abc", "n": 3, "max_tokens": 2}).status_code == 200
 
 
+def test_readings_that_wait_hold_up_nothing_that_needs_no_device(http: httpx.Client, workbench) -> None:
+    echo, held = {"prompt": "abc", "max_tokens": 0, "echo": True}, threading.Event()
+    workbench.jobs.do(held.wait)
+    with ThreadPoolExecutor(50) as threads:
+        read = [threads.submit(http.post, "/v1/completions", json={**echo, "logprobs": 0}) for _ in range(50)]
+        try:
+            while len(workbench.jobs.listed) < 40:
+                time.sleep(0.01)
+            assert http.post("/v1/completions", json=echo, timeout=10).status_code == 200
+        finally:
+            held.set()
+        assert {answer.result().status_code for answer in read} == {200}
+
+
 def test_a_default_length_yields_to_the_servers_limit(http: httpx.Client, workbench) -> None:
     workbench.limits = Limits(new_tokens=2)
     answer = http.post("/v1/completions", json={"prompt": "abc", "ignore_eos": True}).json()
@@ -273,8 +289,11 @@ def test_a_default_length_yields_to_the_servers_limit(http: httpx.Client, workbe
 
 
 @pytest.mark.parametrize(("asked", "field"), [({"prompt": "abc", "n": 3}, "n"), ({"prompt": ["abc"] * 3}, "prompt")])
-def test_more_texts_than_a_visitor_may_ever_have_are_not_to_be_asked_for_again(http, workbench, asked, field) -> None:
+def test_more_texts_than_a_visitor_may_ever_have_are_not_to_be_asked_for_again(
+    http: httpx.Client, workbench, monkeypatch, asked, field
+) -> None:
     workbench.limits = Limits(queue=8, share=0.25)
+    monkeypatch.setattr(CompletionAsked, "prompts", lambda *_: 1 / 0)  # a million of them would take long to read
     refused = http.post("/v1/completions", json=asked)
     assert refused.status_code == 400 and "Retry-After" not in refused.headers
     assert refused.json()["error"]["param"] == field
