@@ -6,12 +6,15 @@ import asyncio
 import ipaddress
 import json
 import re
+import uuid
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from typing import Any
 from urllib.parse import parse_qs
 
 from gradio.queueing import Queue
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from multidraft.service.queue import CALLER, Caller
@@ -19,6 +22,11 @@ from multidraft.service.queue import CALLER, Caller
 UNREAD_SECONDS = 10.0
 """A call whose answer nobody has begun to read after so long is given up."""
 
+MCP_CALL = "X-Multidraft-Call"
+"""Header by which a call is known that came over MCP. Gradio sends it on to its own API, over a connection of this
+machine, with the headers that it came with."""
+
+_MCP = re.compile(r"/mcp(?:/http)?/?$")
 _READS = re.compile(r"/call/(?:v2/)?[^/]+/(\w+)/?$")
 _CALLS = re.compile(r"/(?:queue/join|call/(?:v2/)?[^/]+)/?$")
 
@@ -49,12 +57,20 @@ class Callers:
         self._readers = Counter[str]()
         self._last: dict[str, str] = {}  # a session's last call, until it has been looked after
         self._looking = set[asyncio.Task[None]]()
+        self._over_mcp: dict[str | None, Any] = {}  # by the headers of calls, from where they came
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
+        headers = MutableHeaders(scope=scope)
+        if (call := headers.get(MCP_CALL)) in self._over_mcp:
+            scope["client"] = self._over_mcp[call]
+        else:
+            del headers[MCP_CALL]  # nobody else is to say whose job it is
         CALLER.set(Caller(visitor_of((scope.get("client") or (None,))[0])))
         path, method = str(scope["path"]), scope["method"]
+        if method == "POST" and _MCP.search(path):
+            return await self._tool(scope, receive, send)
         if method == "GET" and (session := self._read(path, scope)):
             return await self._watch(session, scope, receive, send)
         if method == "POST" and _CALLS.search(path):
@@ -104,6 +120,22 @@ class Callers:
             session = self._session(event)
             self._last[session] = event
             self._later(self._give_up(event, session))
+
+    async def _tool(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A call over MCP, which ends its jobs when it is over: before them, if its client has gone."""
+        call = MutableHeaders(scope=scope)[MCP_CALL] = uuid.uuid4().hex
+        self._over_mcp[call] = scope.get("client")
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._left(call)
+            self._later(self._end_tool(call))
+
+    async def _end_tool(self, call: str) -> None:
+        """It may have been on its way to Gradio's API when its client went."""
+        await asyncio.sleep(UNREAD_SECONDS)
+        self._left(call)
+        del self._over_mcp[call]
 
     async def _give_up(self, event: str, session: str) -> None:
         """End a session if nobody reads it in time, that is after its last call: a page that is opened asks for

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse
 
 from drafters.errors import LONGEST_MESSAGE, UserError, first_line, quoted, without_folders
 from multidraft.service.queue import CALLER, Caller
-from multidraft.serving.callers import visitor_of
+from multidraft.serving.callers import MCP_CALL, visitor_of
 from storage.problems import StorageError
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,8 @@ class Page(gr.Blocks):
             raise gr.Error("there is no such event", print_exception=False)
         if isinstance(request, gr.Request):
             client = request.client
-            CALLER.set(Caller(visitor_of(client.host if client else None), session))
+            waits = request.headers.get(MCP_CALL, session)
+            CALLER.set(Caller(visitor_of(client.host if client else None), waits))
             if fn.queue and named.get("event_id") not in self._queue.event_ids_to_events:  # else it would have no end
                 raise gr.Error(f"{fn.api_name or 'this'} has to be called by the queue", print_exception=False)
         inputs = _completed(fn, inputs)

@@ -107,6 +107,28 @@ def test_a_page_that_reads_once_more_is_not_told_that_its_session_is_unknown(
         assert "process_completed" in "".join(second.iter_lines())
 
 
+def test_a_call_over_mcp_is_its_clients_and_ends_with_it(page: gr.Blocks, workbench: Workbench, gate) -> None:
+    asked = {"name": "generate", "arguments": {"prompt": "a b", "policy": "ucb", "max_new_tokens": 40}}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": asked}
+    headers = {"Accept": "application/json, text/event-stream", "X-Forwarded-For": "203.0.113.9"}
+    elsewhere = httpx.HTTPTransport(local_address="127.0.0.2")  # no proxy that may speak for others
+    with httpx.Client(base_url=page.local_url, timeout=SECONDS, transport=elsewhere) as client:
+        with client.stream("POST", "gradio_api/mcp/", json=call, headers=headers):
+            job = under_way(workbench)
+            assert job.caller.visitor == "127.0.0.2"
+        assert job.cancelled.wait(SECONDS)
+        gate.open()
+        assert job.wait(SECONDS)
+        answer = client.post("gradio_api/mcp/", json=call, headers=headers).text
+    assert "'status': 'completed'" in answer and not workbench.jobs.listed
+
+
+def test_nobody_else_says_whose_job_it_is(http: httpx.Client, workbench: Workbench, gate) -> None:
+    call(http, **{callers.MCP_CALL: "another's"})
+    assert under_way(workbench).caller.session != "another's"
+    gate.open()
+
+
 def test_a_page_that_goes_on_asking_is_not_given_up_before_it_reads(monkeypatch) -> None:
     monkeypatch.setattr(callers, "UNREAD_SECONDS", 0.0)
     queue, left = Queue(False, 1, 0.05, 10, gr.Blocks()), list[str]()
