@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from gradio_client import Client
 from mcp import ClientSession
-from mcp.client.streamable_http import streamablehttp_client
+from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, Tool
 
 from storage import queries
@@ -118,8 +118,8 @@ def over_mcp(address: str, tool: str, arguments: dict[str, Any]) -> tuple[list[T
 
     async def call() -> tuple[list[Tool], CallToolResult]:
         async with (
-            streamablehttp_client(f"{address}gradio_api/mcp/") as (read, write, _),
-            ClientSession(read, write) as session,
+            streamable_http_client(f"{address}gradio_api/mcp/") as streams,
+            ClientSession(*streams[:2]) as session,
         ):
             await session.initialize()
             return (await session.list_tools()).tools, await session.call_tool(tool, arguments)
