@@ -75,13 +75,16 @@ class Workbench:
         # On ZeroGPU texts are decoded in other processes, from which nothing of them comes back to learn from.
         self.jobs = Jobs(self.limits, None if self.gpu else lambda: self.pool.study())
 
-    def submit(self, request: Request) -> RunJob:
-        """Put a run on the present pool in the queue.
+    def submit(self, request: Request, pool: Pool | None = None) -> RunJob:
+        """Put a run in the queue.
+
+        Args:
+            pool: what it runs on, by default the present one.
 
         Raises:
             UserError: the prompt or the policy cannot be run; nothing is in the queue then.
         """
-        return self.jobs.submit(RunJob(self, request))
+        return self.jobs.submit(RunJob(self, request, pool))
 
     def beginning(self, prompt: str) -> Beginning:
         """What the default policy would begin a prompt with on the present pool, as it knows its drafters by now.
@@ -217,16 +220,16 @@ class RunJob(Job[Run]):
     kind, plural = "run", "runs"
     allowed = "run_seconds"
 
-    def __init__(self, workbench: Workbench, request: Request):
+    def __init__(self, workbench: Workbench, request: Request, pool: Pool | None = None):
         super().__init__()
-        self.workbench, self.request, self.pool = workbench, request, workbench.pool
+        self.workbench, self.request, self.pool = workbench, request, (pool := pool or workbench.pool)
         self.retained = workbench.limits.queue if request.watched else 0
-        self.measurement = Measurement(workbench.pool, request)
+        self.measurement = Measurement(pool, request)
         workbench.limits.check_text(len(self.measurement.decoding.context), request.params.max_new_tokens)
         if request.scores_when_idle:
             self.measurement.scores_while = lambda: workbench.jobs.idle
             self.measurement.when_decoded = self._record  # nobody waits for what comes after
-        elif request.watched and workbench.pool.device.type == "cpu":  # a browser may run on it too
+        elif request.watched and pool.device.type == "cpu":  # a browser may run on it too
             # Nothing of the job: a cycle would keep a pool that has been exchanged.
             parts = workbench.jobs, self.cancelled, self.run.generation
             self.measurement.until_still = partial(_until_still, *parts)
@@ -299,16 +302,14 @@ class Reading(Job[list[TokenLogprob]]):
     kind, plural = "reading", "readings"
     allowed = "run_seconds"
 
-    def __init__(self, workbench: Workbench, ids: Sequence[int], top: int):
+    def __init__(self, workbench: Workbench, pool: Pool, ids: Sequence[int], top: int):
         super().__init__()
-        if len(ids) > (most := workbench.pool.target.window):
-            name = workbench.pool.name
-            raise ContextWindowError(
-                f"the text has {len(ids):,} tokens, but the context window of pool {name!r} holds {most:,}; shorten it"
-            )
-        workbench.pool.caches.check(len(ids), 0, most)
+        if len(ids) > (most := pool.target.window):
+            said = f"the text has {len(ids):,} tokens, but the context window of pool {pool.name!r} holds {most:,}"
+            raise ContextWindowError(f"{said}; shorten it")
+        pool.caches.check(len(ids), 0, most)
         workbench.limits.check_text(len(ids), 0)
-        self.workbench, self.pool, self.ids, self.top = workbench, workbench.pool, ids, top
+        self.workbench, self.pool, self.ids, self.top = workbench, pool, ids, top
 
     def steps(self) -> Generator[object, None, list[TokenLogprob]]:
         pool = yield from self.workbench.lender.lend(self.pool, len(self.ids))

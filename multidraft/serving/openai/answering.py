@@ -58,7 +58,7 @@ class Answering:
         """The log-probabilities of a prompt."""
         assert self.logprobs is not None
         _, ids = await to_thread.run_sync(read_prompt, self.pool, *prompt)
-        job = self.workbench.jobs.submit(Reading(self.workbench, ids, self.logprobs))
+        job = self.workbench.jobs.submit(Reading(self.workbench, self.pool, ids, self.logprobs))
         try:
             # In a thread of its own: the shared ones are few, and all else would wait for one as well.
             await to_thread.run_sync(job.wait, abandon_on_cancel=True, limiter=CapacityLimiter(1))
@@ -88,7 +88,7 @@ class Answering:
                 measures_baseline=False,
                 scores_when_idle=True,
             )
-            job = self.workbench.submit(request)
+            job = self.workbench.submit(request, self.pool)
         text, ids = read_prompt(self.pool, *prompt)
         shown = text if self.echo else ""
         before = () if self.echo else continued(self.pool, prompt[0], ids, output)

@@ -11,7 +11,7 @@ from typing import Any
 from anyio import to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 
@@ -69,6 +69,8 @@ class Server:
                     said = "this key is not valid here" if bearer(request) else NO_KEY
                     raise ApiError(401, said, code="invalid_api_key")
                 return await answer(request)
+            except ClientDisconnect:
+                return Response(status_code=CLOSED)
             except Exception as error:
                 if not isinstance(error, (ApiError, UserError, HTTPException)):
                     log.exception("a request to %s failed", request.url.path)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import httpx
+import openai
 import pytest
 import uvicorn
 from starlette.applications import Starlette
@@ -46,4 +47,11 @@ def serve(workbench: Workbench) -> Iterator[Serve]:
 def http(serve: Serve) -> Iterator[httpx.Client]:
     """A client of the servers."""
     with httpx.Client(base_url=serve(), timeout=60) as client:
+        yield client
+
+
+@pytest.fixture
+def client(serve: Serve) -> Iterator[openai.OpenAI]:
+    """OpenAI's own client of them."""
+    with openai.OpenAI(base_url=serve() + "/v1", api_key="none", max_retries=0) as client:
         yield client

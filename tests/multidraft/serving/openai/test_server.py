@@ -1,23 +1,22 @@
 """What OpenAI's own client gets, and what is in the history then."""
 
 import json
-import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx
 import openai
 import pytest
 from openai.types import Completion, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from starlette.applications import Starlette
 
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams
 from multidraft.engine.decoding import generate
-from multidraft.service import jobs as service_jobs
-from multidraft.service.limits import Limits
 from multidraft.service.workbench import Workbench
 from multidraft.serving.openai import server as servers
 from multidraft.serving.openai.requests import CompletionAsked
@@ -28,12 +27,6 @@ from tests.history import recorded
 
 GREEDY = {"model": "tiny", "temperature": 0}
 PROMPT = "abc abd"
-
-
-@pytest.fixture
-def client(serve) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=serve() + "/v1", api_key="none", max_retries=0) as client:
-        yield client
 
 
 def test_a_completion_is_the_targets_text_with_its_figures(
@@ -251,68 +244,30 @@ def test_a_client_that_goes_ends_its_texts(http: httpx.Client, workbench, gate, 
     assert http.post("/v1/completions", json={"prompt": "abc", "max_tokens": 2}).status_code == 200
 
 
-def test_texts_beyond_the_limit_are_refused_for_now(http: httpx.Client, workbench, monkeypatch, gate) -> None:
-    monkeypatch.setattr(servers, "MOST_TEXTS", 3)
-    workbench.limits = Limits(queue=3)
-    with ThreadPoolExecutor() as threads:
-        first = threads.submit(http.post, "/v1/completions", json={"prompt": "abc", "n": 2, "max_tokens": 4})
-        assert gate.reached.wait(30)
-        refused = http.post("/v1/completions", json={"prompt": "abc", "n": 2})
-        assert refused.status_code == 429 and refused.headers["Retry-After"]
-        assert refused.json()["error"]["type"] == "rate_limit_error"
-        assert http.post("/v1/completions", json={"prompt": "abc", "n": 4}).json()["error"]["param"] == "n"
-        gate.open()
-        assert first.result().status_code == 200
-    assert http.post("/v1/completions", json={"prompt": "abc", "n": 3, "max_tokens": 2}).status_code == 200
+def test_a_client_that_goes_while_it_asks_is_no_failure(workbench, caplog: pytest.LogCaptureFixture) -> None:
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        assert message.get("status") in (None, servers.CLOSED)
+
+    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": [], "query_string": b""}
+    anyio.run(Starlette(routes=servers.Server(workbench).routes()), scope, receive, send)
+    assert not caplog.records
 
 
-def test_readings_that_wait_hold_up_nothing_that_needs_no_device(http: httpx.Client, workbench) -> None:
-    echo, held = {"prompt": "abc", "max_tokens": 0, "echo": True}, threading.Event()
-    workbench.jobs.do(held.wait)
-    with ThreadPoolExecutor(50) as threads:
-        read = [threads.submit(http.post, "/v1/completions", json={**echo, "logprobs": 0}) for _ in range(50)]
-        try:
-            while len(workbench.jobs.listed) < 40:
-                time.sleep(0.01)
-            assert http.post("/v1/completions", json=echo, timeout=10).status_code == 200
-        finally:
-            held.set()
-        assert {answer.result().status_code for answer in read} == {200}
+def test_an_answer_is_of_the_pool_that_it_began_with(http, workbench, store, other_card: Path, monkeypatch) -> None:
+    read, other = CompletionAsked.prompts, tiny.load(other_card)
 
+    def exchanged(*asked: Any) -> Any:
+        workbench.pool = other
+        return read(*asked)
 
-def test_a_default_length_yields_to_the_servers_limit(http: httpx.Client, workbench) -> None:
-    workbench.limits = Limits(new_tokens=2)
-    answer = http.post("/v1/completions", json={"prompt": "abc", "ignore_eos": True}).json()
-    assert answer["usage"]["completion_tokens"] == 2
-    refused = http.post("/v1/completions", json={"prompt": "abc", "max_tokens": 3}).json()["error"]
-    assert refused["message"] == "max_tokens must be at most 2 on this server, got 3"
-
-
-@pytest.mark.parametrize(("asked", "field"), [({"prompt": "abc", "n": 3}, "n"), ({"prompt": ["abc"] * 3}, "prompt")])
-def test_more_texts_than_a_visitor_may_ever_have_are_not_to_be_asked_for_again(
-    http: httpx.Client, workbench, monkeypatch, asked, field
-) -> None:
-    workbench.limits = Limits(queue=8, share=0.25)
-    monkeypatch.setattr(CompletionAsked, "prompts", lambda *_: 1 / 0)  # a million of them would take long to read
-    refused = http.post("/v1/completions", json=asked)
-    assert refused.status_code == 400 and "Retry-After" not in refused.headers
-    assert refused.json()["error"]["param"] == field
-    assert "may ask for 2 texts at once, this one asks for 3" in refused.json()["error"]["message"]
-
-
-def test_where_the_queue_is_full_clients_are_asked_to_wait(client: openai.OpenAI, workbench, monkeypatch) -> None:
-    monkeypatch.setattr(workbench, "submit", lambda asked: Limits().check_place("jobs", 1, ["another"], "this"))
-    with pytest.raises(openai.RateLimitError, match="1 jobs are already running on this server") as busy:
-        client.with_options(max_retries=0).completions.create(model="tiny", prompt="abc")
-    assert busy.value.response.headers["Retry-After"] == "1" and busy.value.code == "rate_limit_exceeded"
-
-
-def test_what_takes_longer_than_it_may_is_not_asked_for_again(http: httpx.Client, workbench, monkeypatch) -> None:
-    monkeypatch.setattr(service_jobs, "TURN_SECONDS", 0.0)  # every round is a turn
-    workbench.jobs.limits = Limits(run_seconds=1e-9)
-    answer = http.post("/v1/completions", json={"prompt": "abc", "max_tokens": 60})
-    assert answer.status_code == 400 and answer.json()["error"]["code"] == "ended_early"
-    assert "ask for less" in answer.json()["error"]["message"] and "Retry-After" not in answer.headers
+    monkeypatch.setattr(CompletionAsked, "prompts", exchanged)
+    answer = http.post("/v1/completions", json={"prompt": "abc", "max_tokens": 4, "echo": True, "logprobs": 0}).json()
+    until_scored(workbench)
+    run = the_run(store)
+    assert answer["model"] == run.conditions.pool == "tiny" and run.generation.drafters != tuple(other.drafter_names)
 
 
 def test_failures_are_told(http: httpx.Client, workbench, monkeypatch: pytest.MonkeyPatch) -> None:
