@@ -41,6 +41,7 @@ class Job(Generic[T]):
         cancelled: set when it is to end early.
         ended: set when it is over.
         context, caller: whose job it is; on ZeroGPU a visitor's time counts against their own quota.
+        recorded: whether whoever asked has the result; what it still does then needs no place in the queue.
         started, device_seconds: whether it has done any work on the device, and how long it has had it.
     """
 
@@ -61,7 +62,7 @@ class Job(Generic[T]):
         self.error: str | None = None
         self.cancelled, self.ended = threading.Event(), threading.Event()
         self.context, self.caller = copy_context(), CALLER.get()
-        self.started, self.device_seconds = False, 0.0
+        self.recorded, self.started, self.device_seconds = False, False, 0.0
         self._jobs: Jobs | None = None
         self._steps: Generator[object, None, T] | None = None
 
@@ -278,7 +279,8 @@ class Jobs:
         if job.limit is not None:
             check(job.plural, job.limit, [other.caller.visitor for other in alike if not other.done], visitor)
         if visitor:  # what the server itself does needs no place
-            check("jobs", self.limits.queue, [who for job in self.listed if (who := job.caller.visitor)], visitor)
+            placed = [other.caller.visitor for other in self.listed if not other.recorded]
+            check("jobs", self.limits.queue, list(filter(None, placed)), visitor)
         past = [other for other in alike if other.done] if job.retained else []
         for other in past[: max(0, len(past) - job.retained + (not job.done))]:
             del self._found[other.id]

@@ -211,7 +211,8 @@ class RunJob(Job[Run]):
     it for :data:`RETURN_SECONDS` after the first was left.
 
     Attributes:
-        recorded: whether its text has ended and was written, or could not be for now: then it may be told as finished.
+        recorded: whether its text has ended and was written, or could not be for now: then it may be told as finished,
+            though it may still be scored.
 
     Raises:
         UserError: see :class:`~multidraft.bench.measure.Measurement`.
@@ -233,7 +234,6 @@ class RunJob(Job[Run]):
             # Nothing of the job: a cycle would keep a pool that has been exchanged.
             parts = workbench.jobs, self.cancelled, self.run.generation
             self.measurement.until_still = partial(_until_still, *parts)
-        self.recorded = False
         self._kept: Kept | None = None
 
     @property

@@ -1,6 +1,7 @@
 import operator
 import threading
 import time
+from contextvars import copy_context
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,8 @@ from multidraft.bench.measure import Request
 from multidraft.engine.lossless import Difference
 from multidraft.policies import NO_DRAFTER, POLICIES
 from multidraft.service import workbench as workbench_module
-from multidraft.service.queue import Caller
+from multidraft.service.limits import Limits
+from multidraft.service.queue import CALLER, Caller
 from multidraft.service.workbench import RunJob, Workbench
 from storage import queries
 from storage.records import Round
@@ -322,3 +324,16 @@ def test_warming_up_leaves_no_trace_but_what_drafters_cost(workbench: Workbench,
     measured, pool.costs = pool.costs, cold
     assert all(line.weight > 1 for line in (measured.plain, measured.verify, *measured.steps))
     assert max(measured.costs(4).draft_step) < 1e3
+
+
+def test_a_text_that_is_only_scored_takes_nobodys_place(workbench: Workbench, monkeypatch) -> None:
+    scoring, held, visitor = threading.Event(), threading.Event(), copy_context()
+    monkeypatch.setattr(workbench.pool, "acceptances", lambda *_: (scoring.set(), held.wait(30)))
+    workbench.jobs.limits = Limits(queue=1)
+    visitor.run(CALLER.set, Caller("a"))
+    asked = Request(PROMPT, "ucb", PARAMS, measures_baseline=False, scores_when_idle=True)
+    visitor.run(workbench.submit, asked)
+    assert scoring.wait(30)
+    second = visitor.run(workbench.submit, asked)
+    held.set()
+    assert second.wait(30)
