@@ -26,6 +26,10 @@ MCP_CALL = "X-Multidraft-Call"
 """Header by which a call is known that came over MCP. Gradio sends it on to its own API, over a connection of this
 machine, with the headers that it came with."""
 
+MCP_CALLS = 30
+"""Calls over MCP that are under way at once; others wait. Gradio waits for each in one of the 40 threads that all else
+on the server shares, and its own API, which answers it, needs them too."""
+
 _MCP = re.compile(r"/mcp(?:/http)?/?$")
 _READS = re.compile(r"/call/(?:v2/)?[^/]+/(\w+)/?$")
 _CALLS = re.compile(r"/(?:queue/join|call/(?:v2/)?[^/]+)/?$")
@@ -58,6 +62,7 @@ class Callers:
         self._last: dict[str, str] = {}  # a session's last call, until it has been looked after
         self._looking = set[asyncio.Task[None]]()
         self._over_mcp: dict[str | None, Any] = {}  # by the headers of calls, from where they came
+        self._mcp_places = asyncio.Semaphore(MCP_CALLS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -126,7 +131,8 @@ class Callers:
         call = MutableHeaders(scope=scope)[MCP_CALL] = uuid.uuid4().hex
         self._over_mcp[call] = scope.get("client")
         try:
-            await self._app(scope, receive, send)
+            async with self._mcp_places:
+                await self._app(scope, receive, send)
         finally:
             self._left(call)
             self._later(self._end_tool(call))

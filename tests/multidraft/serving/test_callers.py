@@ -1,8 +1,10 @@
 """Over a real connection: whose jobs they are, and what becomes of them when nobody reads their results."""
 
 import json
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import gradio as gr
@@ -107,20 +109,41 @@ def test_a_page_that_reads_once_more_is_not_told_that_its_session_is_unknown(
         assert "process_completed" in "".join(second.iter_lines())
 
 
+ASKED = {"name": "generate", "arguments": {"prompt": "a b", "policy": "ucb", "max_new_tokens": 40}}
+OVER_MCP = {
+    "url": "gradio_api/mcp/",
+    "json": {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": ASKED},
+    "headers": {"Accept": "application/json, text/event-stream", "X-Forwarded-For": "203.0.113.9"},
+}
+
+
 def test_a_call_over_mcp_is_its_clients_and_ends_with_it(page: gr.Blocks, workbench: Workbench, gate) -> None:
-    asked = {"name": "generate", "arguments": {"prompt": "a b", "policy": "ucb", "max_new_tokens": 40}}
-    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": asked}
-    headers = {"Accept": "application/json, text/event-stream", "X-Forwarded-For": "203.0.113.9"}
     elsewhere = httpx.HTTPTransport(local_address="127.0.0.2")  # no proxy that may speak for others
     with httpx.Client(base_url=page.local_url, timeout=SECONDS, transport=elsewhere) as client:
-        with client.stream("POST", "gradio_api/mcp/", json=call, headers=headers):
+        with client.stream("POST", **OVER_MCP):
             job = under_way(workbench)
             assert job.caller.visitor == "127.0.0.2"
         assert job.cancelled.wait(SECONDS)
         gate.open()
         assert job.wait(SECONDS)
-        answer = client.post("gradio_api/mcp/", json=call, headers=headers).text
+        answer = client.post(**OVER_MCP).text
     assert "'status': 'completed'" in answer and not workbench.jobs.listed
+
+
+def test_calls_over_mcp_that_wait_hold_up_nothing_else(http: httpx.Client, workbench: Workbench) -> None:
+    held = threading.Event()
+    workbench.jobs.do(held.wait)
+    with ThreadPoolExecutor(50) as threads:
+        answers = [threads.submit(http.post, **OVER_MCP) for _ in range(50)]
+        try:
+            until = time.monotonic() + SECONDS
+            while len(workbench.jobs.listed) < callers.MCP_CALLS:
+                assert time.monotonic() < until
+                time.sleep(0.01)
+            assert http.get("gradio_api/info", timeout=10).status_code == 200
+        finally:
+            held.set()
+        assert all("'status': 'completed'" in answer.result().text for answer in answers)
 
 
 def test_nobody_else_says_whose_job_it_is(http: httpx.Client, workbench: Workbench, gate) -> None:
