@@ -45,7 +45,7 @@ def whole_number(name: str, value: float | None) -> int:
     number = real_number(name, value)
     if not number.is_integer():
         raise UserError(f"{name} must be a whole number, got {quoted(value)}")
-    return int(number)
+    return value if isinstance(value, int) else int(number)  # which has no more than 53 bits of it
 
 
 def real_number(name: str, value: float | None) -> float:

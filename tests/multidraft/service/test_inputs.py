@@ -2,13 +2,17 @@ import pytest
 
 from drafters.errors import UserError
 from drafters.sampling import SamplingParams
-from multidraft.service.inputs import make_params
+from multidraft.service.inputs import make_params, whole_number
 
 
 def test_parameters_from_the_pages_floats() -> None:
     params = make_params(64.0, 0.5, 0.9, 40.0, 6.0)
     assert params == SamplingParams(64, 0.5, 0.9, 40, 6)
     assert isinstance(params.max_new_tokens, int)
+
+
+def test_a_large_seed_is_taken_to_the_digit() -> None:
+    assert [whole_number("seed", seed) for seed in (2**53 + 1, 2**63 - 1)] == [2**53 + 1, 2**63 - 1]
 
 
 @pytest.mark.parametrize(
