@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 from starlette.requests import Request as HttpRequest
-from starlette.responses import StreamingResponse
+from starlette.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from drafters.pool import Pool
@@ -117,12 +117,12 @@ class Answering:
             if open := [text for text in open if not text.ended]:
                 await self._changed.wait()
 
-    async def whole(self, form: Form) -> dict[str, Any]:
-        """The answer, when all texts have ended."""
+    async def whole(self, form: Form) -> JSONResponse:
+        """The answer, when all texts have ended; made in a thread, since log-probabilities may be very many."""
         found = {text.index: News() for text in self.growing}
         async for text, news in self._news():
             found[text.index] += news
-        return form.answer(self.growing, list(found.values()))
+        return await to_thread.run_sync(lambda: JSONResponse(form.answer(self.growing, list(found.values()))))
 
     async def events(self, form: Form) -> AsyncIterator[str]:
         """The answer as server-sent events, a part of it for each round."""

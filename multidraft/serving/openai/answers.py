@@ -33,7 +33,7 @@ class News:
 
     def __iadd__(self, later: News) -> News:
         self.text, self.reason = self.text + later.text, later.reason
-        self.logprobs = [*self.logprobs, *later.logprobs]
+        self.logprobs += later.logprobs
         return self
 
     def __bool__(self) -> bool:

@@ -130,7 +130,7 @@ class Server:
             await answering.begin(await to_thread.run_sync(asked.prompts, answering.pool))
             if asked.stream:
                 return EventStream(answering.events(form), close)
-            return JSONResponse(await answering.whole(form))
+            return await answering.whole(form)
 
         try:
             answer = await unless_left(request, work())

@@ -11,6 +11,7 @@ import pytest
 from multidraft.service import jobs as service_jobs
 from multidraft.service.limits import Limits
 from multidraft.serving.openai import server as servers
+from multidraft.serving.openai.answers import CompletionForm
 from multidraft.serving.openai.requests import CompletionAsked
 
 
@@ -41,6 +42,18 @@ def test_readings_that_wait_hold_up_nothing_that_needs_no_device(http: httpx.Cli
         finally:
             held.set()
         assert {answer.result().status_code for answer in read} == {200}
+
+
+def test_an_answer_that_takes_long_to_write_down_holds_up_no_other(http: httpx.Client, monkeypatch) -> None:
+    writing, held = threading.Event(), threading.Event()
+    monkeypatch.setattr(CompletionForm, "answer", lambda *_: (writing.set(), held.wait(30)))
+    with ThreadPoolExecutor() as threads:
+        answer = threads.submit(http.post, "/v1/completions", json={"prompt": "abc", "max_tokens": 2})
+        try:
+            assert writing.wait(30) and http.get("/health", timeout=10).status_code == 200
+        finally:
+            held.set()
+        assert answer.result().status_code == 200
 
 
 def test_a_default_length_yields_to_the_servers_limit(http: httpx.Client, workbench) -> None:
