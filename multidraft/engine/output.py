@@ -11,6 +11,7 @@ import torch
 from drafters.errors import UserError, quoted
 from drafters.text import TextStream
 from multidraft.engine.lossless import teacher_forced
+from multidraft.policies.faults import texts_of, whole
 
 if TYPE_CHECKING:
     from drafters.pool import Pool
@@ -21,14 +22,15 @@ class Output:
     """What is asked of an output.
 
     Attributes:
-        stop: texts that end it: the first token that completes one of them is the last.
+        stop: texts that end it: the first token that completes one of them is the last. Any collection of texts is
+            taken, and kept as a tuple.
         ignore_end: pass over the pool's stop tokens.
         logprobs: how many alternatives to note for each token, beside its own log-probability, in ``logprobs`` of the
             :class:`~multidraft.engine.decoding.Decoding` (a generation does not hold them); ``None`` notes nothing.
         anew: whether it is a text of its own, as an answer in chat form, also after a prompt of token ids: the space of
             its first word is dropped.
         stop_after: texts of ``stop`` that are complete within so many tokens are passed over, as with vLLM's
-            ``min_tokens``.
+            ``min_tokens``. Unlike there, the target may end the output before: end tokens keep their probabilities.
     """
 
     stop: tuple[str, ...] = ()
@@ -38,13 +40,14 @@ class Output:
     stop_after: int = 0
 
     def __post_init__(self) -> None:
-        if isinstance(self.stop, str) or not all(isinstance(text, str) for text in self.stop):
+        if (stop := texts_of(self.stop)) is None:
             raise UserError(f"stop must be a tuple of texts, such as ('\\n\\n',), got {quoted(self.stop)}")
-        if not all(self.stop):
+        if not all(stop):
             raise UserError("a stop text is empty; leave it out")
-        if type(self.stop_after) is not int or self.stop_after < 0:
+        object.__setattr__(self, "stop", stop)
+        if (after := whole(self.stop_after)) is None or after < 0:
             raise UserError(f"stop_after must be a whole number from 0 on, got {quoted(self.stop_after)}")
-        if self.logprobs is not None and (type(self.logprobs) is not int or self.logprobs < 0):
+        if self.logprobs is not None and ((top := whole(self.logprobs)) is None or top < 0):
             raise UserError(f"logprobs must be a whole number from 0 on, or None, got {quoted(self.logprobs)}")
 
 

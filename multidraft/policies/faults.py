@@ -75,3 +75,10 @@ def whole(value: Any) -> int | None:
         return None if isinstance(value, bool) else index(value)
     except TypeError:
         return None
+
+
+def texts_of(value: Any) -> tuple[str, ...] | None:
+    """The texts in a list or another collection; ``None`` for what is none, such as a single text, whose letters are
+    not meant."""
+    found = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (None,)
+    return found if all(isinstance(text, str) for text in found) else None

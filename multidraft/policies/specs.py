@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from drafters.errors import PolicyError, quoted
 from multidraft.policies.base import POLICIES, Policy, policy_names
 from multidraft.policies.custom import FILES
-from multidraft.policies.faults import raised_by, whole
+from multidraft.policies.faults import raised_by, texts_of, whole
 from multidraft.policies.settings import Setting, explained, settings_of_model
 from storage.records import PLAIN
 
@@ -104,10 +104,9 @@ def _names(arms: object) -> list[str]:
     """The names of drafters that are given by these, or made up for so many."""
     if (count := whole(arms)) is not None:
         return [f"arm{i}" for i in range(count)]
-    names: list[Any] = list(arms) if isinstance(arms, Iterable) and not isinstance(arms, str) else [None]
-    if not all(isinstance(name, str) for name in names):
+    if (names := texts_of(arms)) is None:
         raise PolicyError(f"arms must be a list of the drafters' names, or how many there are, got {quoted(arms)}")
-    return names
+    return list(names)
 
 
 def is_plain(spec: str) -> bool:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from drafters.base import Evidence
-from drafters.errors import PromptError
+from drafters.errors import PromptError, quoted
 from drafters.sampling import SamplingParams, probabilities
 from multidraft.engine.arguments import check_ids, check_pool, whole_numbers
 from multidraft.engine.lossless import teacher_forced
 from multidraft.policies.delayed import expected_accept_lengths
+from multidraft.policies.faults import texts_of, whole
 from storage.records import Generation
 from storage.run import Scores
 
@@ -53,9 +54,11 @@ def acceptance_table(
     check_ids(pool, [*prompt, *output])
     length = pool.draft_length if draft_length is None else draft_length
     SamplingParams(draft_length=length)  # refuses one that no run can have
-    if unknown := [name for name in without if name not in pool.drafter_names]:
+    if (names := texts_of(without)) is None:
+        raise ValueError(f"without must be a list of drafters' names, got {quoted(without)}")
+    if unknown := [name for name in names if name not in pool.drafter_names]:
         raise ValueError(f"the pool has no drafter {unknown[0]!r:.60}; its drafters: {', '.join(pool.drafter_names)}")
-    return pool.acceptances([*prompt, *output], len(prompt), length, without=without).accepted
+    return pool.acceptances([*prompt, *output], len(prompt), length, without=names).accepted
 
 
 class FixedRound(NamedTuple):
@@ -67,8 +70,9 @@ class FixedRound(NamedTuple):
 
 
 def limit_of(tokens: int, max_new_tokens: int | None) -> int:
-    """Most tokens that a text of so many could have had; a :class:`ValueError` where it has more."""
-    limit = tokens if max_new_tokens is None else max_new_tokens
+    """Most tokens that a text of so many could have had; a :class:`ValueError` where it has more, or that is none."""
+    if (limit := whole(tokens if max_new_tokens is None else max_new_tokens)) is None:
+        raise ValueError(f"max_new_tokens must be a whole number, got {quoted(max_new_tokens)}")
     if limit < tokens:
         raise ValueError(f"the text has {tokens:,} tokens, more than max_new_tokens ({limit:,})")
     return limit

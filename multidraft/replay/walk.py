@@ -14,11 +14,19 @@ import numpy as np
 
 from drafters.base import Acceptances, hits_by_depth
 from drafters.costs import Costs, CostSource, Unread
-from drafters.errors import PolicyError
+from drafters.errors import PolicyError, quoted
 from drafters.traffic import Prior
 from multidraft.engine.arguments import read_seed
 from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Context, Feedback, Policy, make_policy
-from multidraft.policies.faults import chosen_arm, chosen_length, chosen_readers, chosen_span, raised_by
+from multidraft.policies.faults import (
+    chosen_arm,
+    chosen_length,
+    chosen_readers,
+    chosen_span,
+    raised_by,
+    texts_of,
+    whole,
+)
 from multidraft.policies.static import Autoregressive, Fixed
 from multidraft.replay.regret import fewest, fixed_rounds, fixed_walk, limit_of
 
@@ -126,17 +134,18 @@ def replay(
         PolicyError: an unknown policy, one that learns from block divergence or soft acceptance, or misbehaves.
         UserError: a seed that is none.
         ValueError: a table that is no ``(drafters, positions)`` array of counts, or of other drafters than are named;
-            a draft length below 0; or a text longer than ``max_new_tokens``.
+            a draft length below 0; a text longer than ``max_new_tokens``; or another argument that is none.
     """
     text = _Text(table)
     count, end = text.accepted.shape
-    longest = int(text.accepted.max(initial=1)) if draft_length is None else draft_length
-    if longest < 0:  # it would never come to the end
-        raise ValueError(f"draft_length must be at least 0, got {longest}")
-    text.costs = known_costs = costs.costs(longest) if costs else None
-    names = drafters or [f"arm{i}" for i in range(count)]
-    if not all(isinstance(name, str) for name in names):
-        raise ValueError(f"drafters are given by their names, as in pool.drafter_names, got {type(names[0]).__name__}")
+    longest = whole(text.accepted.max(initial=1) if draft_length is None else draft_length)
+    if longest is None or longest < 0:  # it would never come to the end
+        raise ValueError(f"draft_length must be a whole number from 0 on, got {quoted(draft_length)}")
+    _check_told(prompt, costs, route, prior)
+    text.costs = known_costs = costs.costs(longest) if costs is not None else None
+    names = texts_of([f"arm{i}" for i in range(count)] if drafters is None else drafters)
+    if names is None:
+        raise ValueError(f"drafters must be a list of their names, such as pool.drafter_names, got {quoted(drafters)}")
     if len(names) != count:
         raise ValueError(f"the table has {count} drafters, but {len(names)} are named")
     seed = read_seed(seed)
@@ -171,6 +180,18 @@ def replay(
     best = fewest(needed)
     arms, lengths, emitted, accepted, seconds = map(list, zip(*rounds)) if rounds else ([], [], [], [], [])
     return Replayed(arms, lengths, emitted, best, needed[best[0]], sum(seconds) if costs else None, reading, accepted)
+
+
+def _check_told(prompt: object, costs: object, route: object, prior: object) -> None:
+    """Raise a :class:`ValueError` for what no policy could be told; it would be taken for the policy's fault."""
+    for name, given, right, such in (
+        ("prompt", prompt, isinstance(prompt, str), "a text"),
+        ("costs", costs, costs is None or callable(getattr(costs, "costs", None)), "such as pool.costs"),
+        ("route", route, route is None or callable(route), "a function of the prompt, such as pool.route"),
+        ("prior", prior, prior is None or isinstance(prior, Prior), "of a pool's traffic: pool.traffic.prior(prompt)"),
+    ):
+        if not right:
+            raise ValueError(f"{name} must be {such}, got {quoted(given)}")
 
 
 class _Text:

@@ -99,6 +99,8 @@ def test_drafters_left_out_of_a_table_must_be_there(pool):
     assert not acceptance_table(pool, [2, 3], [2, 3], 4, without=["near"])[pool.drafter_names.index("near")].any()
     with pytest.raises(ValueError, match="the pool has no drafter 'neer'; its drafters: near, "):
         acceptance_table(pool, [2, 3], [2, 3], 4, without=["neer"])
+    with pytest.raises(ValueError, match="without must be a list of drafters' names, got 'near'"):
+        acceptance_table(pool, [2, 3], [2, 3], 4, without="near")
 
 
 def test_the_table_of_no_output_is_empty(pool):
