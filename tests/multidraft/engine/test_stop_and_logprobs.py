@@ -89,8 +89,11 @@ def test_stop_tokens_can_be_passed_over(loaded_pool):
     try:
         loaded_pool.stop_ids = frozenset(generate(loaded_pool, PROMPT, "random", GREEDY).token_ids[:1])
         assert generate(loaded_pool, PROMPT, "random", GREEDY).status == "stopped"
-        out = decode(loaded_pool, Output(ignore_end=True)).generation
+        out = decode(loaded_pool, Output(("never" * 20,), stop_after=5)).generation
+        assert (out.status, len(out.token_ids)) == ("stopped", 1), "stop_after is about texts"
+        out = decode(loaded_pool, Output(ignore_end=True, stop_after=5)).generation
         assert (out.status, len(out.token_ids)) == ("completed", GREEDY.max_new_tokens)
+        assert out.token_ids[0] in loaded_pool.stop_ids, "its probability is what it was"
     finally:
         loaded_pool.stop_ids = stop_ids
 
