@@ -22,7 +22,7 @@ from drafters.checkpoints.loading import load_model, tokenizer_of
 from drafters.checkpoints.model_sizes import config_of, skeleton
 from drafters.costs import CostMeter
 from drafters.device_lock import DeviceLock
-from drafters.errors import ContextWindowError, PoolError, PoolMemoryError, PromptError, first_line
+from drafters.errors import ContextWindowError, PoolError, PoolMemoryError, PromptError, first_line, quoted
 from drafters.hardware import is_out_of_memory, usable_device
 from drafters.kinds.base import BuildContext, build_drafters
 from drafters.memory import check_memory, drafters_bytes
@@ -130,10 +130,10 @@ class Pool:
             turns: the earlier prompts of the conversation with their answers.
 
         Raises:
-            PromptError: there are earlier turns, and the pool knows no conversations.
+            PromptError: no text; or there are earlier turns, and the pool knows no conversations.
             ContextWindowError: the texts have more characters than the context window could hold.
         """
-        self._check_length([prompt, *(text for turn in turns for text in turn)])
+        self._check_texts([prompt, *(text for turn in turns for text in turn)])
         if turns and not self.conversational:
             raise PromptError(f"pool {self.name!r} answers single prompts; it takes no earlier turns")
         return chat_ids(self.tokenizer, prompt, turns, self.card.chat_template_kwargs)
@@ -145,7 +145,7 @@ class Pool:
             PromptError: the pool knows no conversations, or its chat template does not take these messages.
             ContextWindowError: the texts have more characters than the context window could hold.
         """
-        self._check_length([message["content"] for message in messages])
+        self._check_texts([message["content"] for message in messages])
         if not self.conversational:
             raise PromptError(f"pool {self.name!r} answers single prompts; it takes no earlier turns")
         try:
@@ -157,10 +157,12 @@ class Pool:
 
     def encode_text(self, text: str) -> list[int]:
         """Token ids of a text as it stands, outside any chat form; the first may be the target's begin token."""
-        self._check_length([text])
+        self._check_texts([text])
         return list(self.tokenizer(text, verbose=False)["input_ids"])
 
-    def _check_length(self, texts: Sequence[str]) -> None:
+    def _check_texts(self, texts: Sequence[str]) -> None:
+        if wrong := [text for text in texts if not isinstance(text, str)]:
+            raise PromptError(f"the prompt must be a text, got {quoted(wrong[0])}")
         most = LONGEST_TOKEN * self.target.window
         if (characters := sum(map(len, texts))) > most:
             earlier = " with the earlier turns" if len(texts) > 1 else ""
@@ -267,7 +269,7 @@ def load_pool(
     progress: Report = lambda step: None,
     remote_window: int | None = None,
     model: PreTrainedModel | None = None,
-    learnt: Path | None = None,
+    learnt: str | Path | None = None,
     learns: bool = True,
 ) -> Pool:
     """Load a pool from a bundled card's name or a path to a card, as of :func:`~drafters.card.load_card`.
@@ -287,6 +289,8 @@ def load_pool(
         PoolError: unknown pool, invalid card, more than the device has memory for, or models that are missing, corrupt
             or do not fit together.
     """
+    if cache_bytes is not None and not (isinstance(cache_bytes, int | float) and cache_bytes > 0):
+        raise PoolError(f"cache_bytes must be a number above 0, got {quoted(cache_bytes)}")
     path, (card, text) = card_file(name_or_path), load_card(name_or_path)
     remote = remote_window is not None
     where = str(model.device) if model else usable_device(device or card.device, card.name)
@@ -322,7 +326,7 @@ def load_pool(
         else:
             model = copy.deepcopy(skeleton(*config_of(card.target, path))).to(dtype)  # on no device
             target = RemoteTarget(model, remote_window, where)
-        folder = learnt / card.name.partition(WITHOUT)[0] if learnt else None
+        folder = Path(learnt) / card.name.partition(WITHOUT)[0] if learnt else None
         context = BuildContext(path, card.draft_length, model, target, tokenizer, steps, folder, learns)
         drafters = build_drafters(entries, context)
     except Exception as error:

@@ -13,7 +13,7 @@ from drafters.errors import PolicyError, PromptError, UserError, quoted
 from drafters.sampling import SamplingParams
 from multidraft.engine.output import Output
 from multidraft.policies import Policy, check_live, make_policy
-from multidraft.policies.faults import whole
+from multidraft.policies.faults import texts_of, whole
 from storage.records import Turn
 
 if TYPE_CHECKING:
@@ -69,6 +69,11 @@ def check_settings(params: object, output: object) -> None:
 
 def read_prompt(pool: Pool, prompt: str | Sequence[int], turns: Sequence[Turn]) -> tuple[str, list[int]]:
     """Text and token ids of a prompt that is either."""
+    pairs = isinstance(turns, Sequence) and not isinstance(turns, str | bytes)
+    if not (pairs and all(isinstance(turn, list | tuple) and len(turn) == 2 and texts_of(turn) for turn in turns)):
+        raise PromptError(
+            f"turns must be pairs of an earlier prompt and its answer, such as [('Hello', 'Hi!')], got {quoted(turns)}"
+        )
     if isinstance(prompt, str):
         check_text(prompt)
         return prompt, pool.encode(prompt, turns)

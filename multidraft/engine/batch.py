@@ -224,8 +224,9 @@ def generate_batch(
     Returns:
         A generation for each prompt, in their order.
     """
-    if isinstance(prompts, str):
-        raise PromptError("generate_batch takes a list of prompts, not one text; generate decodes one")
+    if isinstance(prompts, str) or not isinstance(prompts, Iterable):
+        got = "one text" if isinstance(prompts, str) else quoted(prompts)
+        raise PromptError(f"generate_batch takes a list of prompts, not {got}; generate decodes one")
     check_pool(pool)
     if (most := whole(size)) is None or most < 1:
         raise UserError(

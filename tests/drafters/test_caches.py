@@ -9,7 +9,7 @@ import torch
 from drafters import caches as caches_module
 from drafters.caches import STEP, Caches, Waiting, ran_out
 from drafters.card import load_card
-from drafters.errors import TextMemoryError
+from drafters.errors import PoolError, TextMemoryError
 from drafters.memory import estimate
 from drafters.models.onnx_decoder import OnnxDecoder
 from drafters.models.pages import Pages
@@ -166,3 +166,9 @@ def test_a_loaded_pool_has_its_budget(tmp_path):
     assert generate(pool, prompt[:2], "autoregressive", SamplingParams(max_new_tokens=4)).status == "completed"
     with pytest.raises(TextMemoryError, match=r"the prompt has 30 tokens and its answer may have 34: .* shorten"):
         generate(pool, prompt, "autoregressive", SamplingParams(max_new_tokens=400))
+
+
+@pytest.mark.parametrize("budget", [0, -1, float("nan"), "1 GiB"])
+def test_a_budget_is_a_number_of_bytes(tmp_path, budget):
+    with pytest.raises(PoolError, match="cache_bytes must be a number above 0, got "):
+        load_pool(tiny.write_pool(tmp_path), cache_bytes=budget)

@@ -52,7 +52,7 @@ def school(pool):
 
 
 def test_a_query_keeps_the_version_that_it_began_with_and_the_next_has_the_new_one(card, tmp_path):
-    pool = load_pool(card, learnt=tmp_path / "learnt")
+    pool = load_pool(card, learnt=f"{tmp_path}/learnt")
     twin = pool.twin()
     first = pool.drafters[0].version
     under_way = Decoding(twin, PROMPTS[0], "fixed:student", PARAMS)

@@ -112,6 +112,7 @@ def test_seeds_of_numpy_are_seeds(pool):
     [
         ({"stop": "end"}, "stop must be a tuple of texts"),
         ({"stop": (3,)}, "stop must be a tuple of texts"),
+        ({"stop": 5}, "stop must be a tuple of texts, .* got 5"),
         ({"stop": ("",)}, "a stop text is empty"),
         ({"logprobs": -1}, "logprobs must be a whole number from 0 on, or None, got -1"),
         ({"logprobs": True}, "got True"),
@@ -128,6 +129,28 @@ def test_several_prompts_are_for_generate_batch(pool):
         generate(pool, ["a", "b"], "ucb")
     with pytest.raises(PromptError, match="a list of prompts, not one text"):
         generate_batch(pool, "ab", "ucb")
+    with pytest.raises(PromptError, match="a list of prompts, not 5;"):
+        generate_batch(pool, 5, "ucb")
+
+
+def test_texts_that_end_an_output_may_come_one_by_one(pool):
+    """Checked, they are still there."""
+    whole = generate(pool, [2, 3], "ucb")
+    stop = Output(text for text in (whole.text[2:4],))
+    assert stop == Output((whole.text[2:4],)) and Output(stop_after=np.int64(3)) == Output(stop_after=3)
+    assert generate(pool, [2, 3], "ucb", output=stop).text == whole.text[: whole.text.index(whole.text[2:4]) + 2]
+
+
+@pytest.mark.parametrize("turns", ["Hello", None, 5, ["Hello", "Hi!"], [("Hello",)], [{"role": "user"}], [(2, 3)]])
+def test_what_is_no_conversation(pool, turns):
+    with pytest.raises(PromptError, match=r"^turns must be pairs of an earlier prompt and its answer, such as "):
+        generate(pool, "abc", turns=turns)
+
+
+def test_a_pool_encodes_texts_alone(pool):
+    for prompt in (5, None, [2, 3], b"abc"):
+        with pytest.raises(PromptError, match="the prompt must be a text, got "):
+            pool.encode(prompt)
 
 
 @pytest.mark.parametrize("params", [None, SamplingParams(3), SamplingParams(temperature=1.0)])
