@@ -15,6 +15,7 @@ from typing import Any
 
 import multidraft as md
 from drafters.errors import error_message
+from drafters.files import replacing
 from drafters.hardware import set_aside
 from drafters.pool import Pool
 from multidraft.bench.batches import BatchFigures, measure_batches, render_batches, summary_of_batches
@@ -101,6 +102,8 @@ def run(options: argparse.Namespace) -> int:
     left_out = [f"{suite.name}: {line}" for suite in suites for line in suite.left_out]
     for line in left_out:
         shared.warn(f"{line} (left out)")
+    if options.out:
+        shared.check_not_over(options.out, *map(Path, options.suites), *filter(None, [options.db]))
     with shared.written_files(options.db, options.out):
         pool = shared.load_pool(options.pool)
         if pool.router is None and any("start=router" in spec for spec in specs):
@@ -227,7 +230,8 @@ def _benchmark(options: argparse.Namespace, pool: Pool, asked: Asked, peers: Seq
 def _write(path: Path, report: dict[str, Any]) -> bool:
     """Write the report; if that fails, print why and return ``False``."""
     try:
-        path.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        with replacing(path) as part:
+            part.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:
         shared.warn(f"--out: {path} could not be written ({error.strerror})")
         return False

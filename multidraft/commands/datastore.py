@@ -11,9 +11,10 @@ from transformers import PreTrainedTokenizerBase
 from drafters.card import find_card, load_card
 from drafters.checkpoints.loading import tokenizer_of
 from drafters.errors import UserError
+from drafters.files import replacing
 from drafters.retrieval.datastore import build_datastore, count_tokens
 from multidraft.bench.table import count
-from multidraft.commands.options import add_pool, written_files
+from multidraft.commands.options import add_pool, check_not_over, written_files
 
 
 def add(sub: argparse.ArgumentParser) -> None:
@@ -29,8 +30,7 @@ def add(sub: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    if any(text.exists() and options.out.exists() and text.samefile(options.out) for text in options.texts):
-        raise UserError(f"--out names {options.out}, which is one of the texts to be read; name another file")
+    check_not_over(options.out, *options.texts)
     if options.out.exists() and not options.out.is_file():
         raise UserError(f"--out names {options.out}, which is not a regular file; name another one")
     path = find_card(options.pool)
@@ -57,6 +57,7 @@ def _write_token_map(options: argparse.Namespace, tokenizer: PreTrainedTokenizer
     with written_files(None, options.out):
         counts = count_tokens(options.texts, tokenizer)
         frequent = counts.most_common(options.most)
-        options.out.write_text(json.dumps([token for token, _ in frequent]), "utf-8")
+        with replacing(options.out) as part:
+            part.write_text(json.dumps([token for token, _ in frequent]), "utf-8")
     share = sum(found for _, found in frequent) / counts.total()
     print(f"{options.out}: {len(frequent):,} tokens, {share:.2%} of all {counts.total():,} in these texts")

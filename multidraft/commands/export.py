@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import get_args
 
 import multidraft as md
+from drafters.files import replacing
 from multidraft.bench.table import count as of
-from multidraft.commands.options import add_runs, check_known, chosen_runs, split_specs, split_tasks
+from multidraft.commands.options import add_runs, check_known, check_not_over, chosen_runs, split_specs, split_tasks
 from storage.export import EXPORTS
 from storage.queries import count
 from storage.run import Source
@@ -39,8 +40,10 @@ def run(options: argparse.Namespace) -> int:
     check_known(options.db, policy=chosen.policy, source=chosen.source, hardware=hardware)
     if not count(options.db, chosen):
         raise md.UserError(f"There is nothing to export: no run in {options.db} matches")
+    check_not_over(options.out, options.db)
     try:
-        written = EXPORTS[options.format](options.db, chosen, options.out)
+        with replacing(options.out) as part:
+            written = EXPORTS[options.format](options.db, chosen, part)
     except OSError as error:
         raise md.UserError(f"{options.out} cannot be written ({error.strerror}); name another file") from None
     print(f"{options.out}: {of(written, 'run')}")

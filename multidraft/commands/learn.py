@@ -11,9 +11,10 @@ import numpy as np
 
 import multidraft as md
 from drafters.card import is_bundled
+from drafters.files import replacing
 from drafters.traffic import Lesson, Prior, stretches_of
 from multidraft.bench.table import count, markdown
-from multidraft.commands.options import check_database
+from multidraft.commands.options import check_database, check_not_over
 from multidraft.engine.experience import traffic_with
 from multidraft.replay.recorded import route_of
 from storage import lessons
@@ -33,6 +34,8 @@ def add(sub: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     check_database(options.db)
+    if options.export:
+        check_not_over(options.export, options.db)
     taught = lessons.pools(options.db)
     found = [pool for pool in taught if options.pool in (None, pool.pool)]
     if not found:
@@ -62,7 +65,8 @@ def _export(db: Path, found: list[Taught], file: Path) -> int:
         told = lessons.lessons(db, pool.card_hash, pool.lessons)
         taught.append({**pool._asdict(), "lessons": [{"prompt": prompt, "suitability": of} for prompt, of in told]})
     try:
-        file.write_text(json.dumps(taught, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        with replacing(file) as part:
+            part.write_text(json.dumps(taught, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:
         raise md.UserError(f"--export: {file} cannot be written ({error.strerror})") from None
     print(f"{sum(pool.lessons for pool in found):,} lessons written to {file}")

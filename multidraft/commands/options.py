@@ -7,7 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Never
@@ -27,6 +27,9 @@ from storage.queries import count
 
 if TYPE_CHECKING:
     from drafters.pool import Pool
+
+SQLITE = b"SQLite format 3"
+"""What a history begins with."""
 
 REPLAY_POLICIES = "ucb:reward=be,exp3:reward=be,ucbspec,exp3spec,normal-hedge,rate-hedge"
 
@@ -237,6 +240,18 @@ def written_files(db: Path | None, out: Path | None = None) -> Iterator[None]:
                 for end in ("", "-wal", "-shm"):  # SQLite's own files beside a history
                     Path(f"{path}{end}").unlink(missing_ok=True)
         raise
+
+
+def check_not_over(out: Path, *used: Path) -> None:
+    """Refuse a file to write that is one of those ``used``, which the command reads or records in, or a history."""
+    there = os.path.isfile(out)
+    for path in used:
+        if os.path.realpath(path) == os.path.realpath(out) or (there and path.is_file() and path.samefile(out)):
+            raise md.UserError(f"{out} would be written over, which the command reads or records in; name another file")
+    if there:
+        with suppress(OSError), out.open("rb") as file:
+            if file.read(len(SQLITE)) == SQLITE:
+                raise md.UserError(f"{out} is a history, which would be lost; name another file")
 
 
 def _check_writable(path: Path) -> None:

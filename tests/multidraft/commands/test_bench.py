@@ -1,5 +1,6 @@
 """``bench``: its table, its report, its history; what is said of what went wrong."""
 
+import errno
 import gc
 import json
 import os
@@ -8,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +23,7 @@ from multidraft.policies.titles import DEFAULT_POLICY
 from storage import experiments, queries, store
 from tests import tiny
 from tests.history import recorded
+from tests.runs import make_run
 
 PROMPT = tiny.texts(1, 7, 8)[0]
 
@@ -54,6 +57,48 @@ def test_bench_writes_report_and_history(pool_card, suite, tmp_path, capsys):
     assert re.search(r"recorded as batch \w+$", capsys.readouterr().err, re.MULTILINE), "nor of short answers"
     assert len(runs) == 12 and {run.generation.policy for run in runs} == set(policies)
     assert {(run.origin.source, run.origin.suite, run.origin.task) for run in runs} == {("bench", "suite", "letters")}
+
+
+@pytest.mark.parametrize("name", ["unread.jsonl", "unread.json", "unread.csv", "unread.txt"])
+def test_a_suite_that_cannot_be_read(tmp_path, capsys, name):
+    (tmp_path / name).symlink_to("/proc/self/mem")  # root may open any file, and cannot read the beginning of this one
+    assert main(["bench", str(tmp_path / name)]) == 2
+    assert capsys.readouterr().err == f"multidraft: {name} cannot be read: Input/output error\n"
+
+
+def test_a_report_is_written_over_no_suite_and_no_history(pool_card, suite, tmp_path, capsys):
+    prompts, db, new = suite.read_text(), tmp_path / "runs.db", tmp_path / "new.db"
+    with store.Store(db) as history:
+        history.add(make_run())
+    bench = ["bench", str(suite), "--pool", str(pool_card), "--policies", "ucb", "--max-new-tokens", "4"]
+    for out, said in (
+        (["--out", f"{suite.parent}/./{suite.name}"], f"{suite.name} would be written over, which the command reads"),
+        (["--out", str(db)], "runs.db is a history, which would be lost; name another file"),
+        (["--out", str(new), "--db", str(new)], "new.db would be written over, which the command reads or records in"),
+    ):
+        assert main([*bench, *out]) == 2
+        assert said in capsys.readouterr().err
+    assert suite.read_text() == prompts and queries.count(db) == 1 and not new.exists()
+
+
+def test_a_full_disk_leaves_the_report_that_there_was(pool_card, suite, tmp_path, capsys, monkeypatch):
+    report, write = tmp_path / "report.json", Path.write_text
+
+    def full(path, text, **kind):
+        write(path, text[:10], **kind)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    report.write_text("what there was")
+    (tmp_path / "link.json").symlink_to(report)
+    bench = ["bench", str(suite), "--pool", str(pool_card), "--policies", "ucb", "--max-new-tokens", "4"]
+    bench += ["--limit", "1", "--out", str(tmp_path / "link.json")]
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", full)
+        assert main(bench) == 1
+    assert "link.json could not be written (No space left on device)" in capsys.readouterr().err
+    assert report.read_text() == "what there was" and not list(tmp_path.glob("*.part"))
+    assert main(bench) == 0 and json.loads(report.read_text())["runs"]["done"] == 2
+    assert main([*bench[:-1], "/dev/stdout"]) == 0
 
 
 def test_lines_that_hold_no_prompt_are_told_in_the_report_too(pool_card, tmp_path, capsys):

@@ -43,6 +43,18 @@ def test_runs_of_one_source_on_one_machine_are_exported(db, tmp_path, capsys):
     assert "there is no database" in capsys.readouterr().err
 
 
+def test_no_history_is_written_over(db, tmp_path, capsys):
+    other = tmp_path / "other.db"
+    with Store(other) as store:
+        store.add(make_run())
+    for command in (["export", "json"], ["export", "spec-bench.zip"], ["learn", "--export"]):
+        assert main([*command, str(db), "--db", str(db)]) == 2
+        assert "runs.db would be written over, which the command reads" in capsys.readouterr().err
+        assert main([*command, str(other), "--db", str(db)]) == 2
+        assert "other.db is a history, which would be lost; name another file" in capsys.readouterr().err
+    assert queries.count(db) == 2 and queries.count(other) == 1
+
+
 def test_files_that_were_imported_before_are_skipped(tmp_path, capsys):
     other, files = tmp_path / "other.db", [tmp_path / "1.jsonl", tmp_path / "2.jsonl"]
     for number, file in enumerate(files):
