@@ -22,7 +22,7 @@ from tqdm import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from drafters.checkpoints.digest import digest_of
-from drafters.errors import PoolError, UserError
+from drafters.errors import PoolError, UserError, unreadable
 from drafters.files import replacing
 
 MAGIC = b"mdstore1"
@@ -215,7 +215,8 @@ def build_datastore(out: Path, inputs: Sequence[Path], tokenizer: PreTrainedToke
         write_datastore(out, tokens, tokenizer)
     except OSError as error:
         file = Path(error.filename or out)
-        raise UserError(f"cannot {'read' if file in inputs else 'write'} {file}: {error.strerror or error}") from None
+        doing = f"read {file}" if file in inputs else f"write {out}"
+        raise UserError(f"cannot {doing}: {error.strerror or error}") from None
     return Built(texts, size, len(tokens), done - started, time.perf_counter() - done)
 
 
@@ -264,7 +265,7 @@ def _batches(inputs: Sequence[Path]) -> Iterator[list[_Piece]]:
     batch, waiting = list[_Piece](), 0
     for path in inputs:
         try:
-            for piece in _records(path) if path.suffix == ".jsonl" else _pieces(path):
+            for piece in _records(path) if path.suffix.lower() == ".jsonl" else _pieces(path):
                 batch.append(piece)
                 waiting += piece.size
                 if waiting >= BATCH:
@@ -272,6 +273,8 @@ def _batches(inputs: Sequence[Path]) -> Iterator[list[_Piece]]:
                     batch, waiting = [], 0
         except UnicodeDecodeError:
             raise UserError(f"{path} is not a text in UTF-8") from None
+        except OSError as error:
+            raise UserError(f"cannot read {path}: {error.strerror or error}") from None
     if batch:
         yield batch
 
@@ -290,11 +293,16 @@ def _records(path: Path) -> Iterator[_Piece]:
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
+            content = line.decode()
             try:
-                record = json.loads(line.decode())
-            except json.JSONDecodeError as error:
-                raise UserError(f"{path}, line {number}: not JSON ({error.msg})") from None
+                record = json.loads(content)
+            except (ValueError, RecursionError) as error:
+                raise UserError(f"{path}, line {number}: not JSON ({unreadable(error)})") from None
             text = record.get("text") if isinstance(record, dict) else record
             if not isinstance(text, str):
                 raise UserError(f"{path}, line {number}: expected a string or an object with a text")
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise UserError(f"{path}, line {number}: holds half of a character (a lone surrogate)") from None
             yield _Piece(text, True, len(line))

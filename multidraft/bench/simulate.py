@@ -40,7 +40,10 @@ def read_table(path: Path) -> pd.DataFrame:
     except UnicodeDecodeError:
         raise SuiteError(f"{path.name} is not UTF-8 text; save it as UTF-8") from None
     mark, told = csv_mark(text)
-    rows = [row for row in csv.reader(text.splitlines()[told:], delimiter=mark) if row]
+    try:
+        rows = [row for row in csv.reader(text.splitlines()[told:], delimiter=mark) if row]
+    except csv.Error as error:
+        raise SuiteError(f"{path.name} is not valid CSV ({error})") from None
     if len(rows) < 2 or len(rows[0]) < 2:
         raise SuiteError(f"{path.name} needs a header 'drafter,TASK,…' and a row for each drafter")
     tasks, seen = [name.strip() for name in rows[0][1:]], set[str]()

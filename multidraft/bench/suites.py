@@ -114,19 +114,17 @@ def load_prompts(
         max_problems: lines without a prompt after which reading ends.
 
     Raises:
-        SuiteError: too large, too many lines, not text, or without a single prompt.
+        SuiteError: unreadable, too large, too many lines, not text, or without a single prompt.
     """
-    if (size := path.stat().st_size) > max_bytes:
-        raise SuiteError(
-            f"{path.name} has {size / 2**20:.0f} MB; a suite may have {max_bytes / 2**20:.0f} MB. Split the file"
-        )
     read, needs = _FORMS.get(path.suffix.lower(), (_plain_lines, "one prompt per line"))
-    if size < SMALL and not path.read_bytes().removeprefix(BOM_UTF8).strip():
-        raise SuiteError(f"{path.name} is empty. It needs {needs}")
     items, problems = list[SuiteItem](), list[LineProblem]()
     bad = beyond = 0
     unused = f"only the first {max_items:,} prompts are used"
     try:
+        if (size := path.stat().st_size) > max_bytes:
+            raise SuiteError(f"{path.name} has {size >> 20} MB; a suite may have {max_bytes >> 20} MB. Split the file")
+        if size < SMALL and not path.read_bytes().removeprefix(BOM_UTF8).strip():
+            raise SuiteError(f"{path.name} is empty. It needs {needs}")
         for entry in read(_File(path, LINES_PER_ITEM * max_items), adapt):
             if isinstance(entry, SuiteItem):
                 if len(items) < max_items:
@@ -139,6 +137,8 @@ def load_prompts(
             if bad == max_problems:
                 problems.append(replace(entry, message=f"reading ended here, after {bad:,} without a prompt"))
                 break
+    except OSError as error:
+        raise SuiteError(f"{path.name} cannot be read: {error.strerror or error}") from None
     except SuiteError as error:
         if not beyond:
             raise

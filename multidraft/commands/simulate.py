@@ -44,12 +44,6 @@ def run(options: argparse.Namespace) -> int:
     table = read_table(options.table)
     if options.mixed and (len(table.columns) < 2 or int(low) < 2):
         raise md.UserError("--mixed needs at least two tasks, and responses of at least two tokens")
-    if beyond := int((table > options.draft_length + 1).to_numpy().sum()):
-        drafts = f"drafts of {count(options.draft_length, 'token')}"
-        warn(
-            f"{beyond} of {table.size} MATs in {options.table.name} are more than {drafts} yield and count as "
-            f"{options.draft_length + 1}: give the --draft-length of their measurement"
-        )
     step, verify = options.drafter_ms / 1000, options.target_ms / 1000
     found = simulate(
         table,
@@ -60,6 +54,12 @@ def run(options: argparse.Namespace) -> int:
         costs=Costs.uniform(len(table), options.draft_length, step=step, verify=verify, evaluate=step),
         mixed=options.mixed,
     )
+    if beyond := int((table > options.draft_length + 1).to_numpy().sum()):
+        drafts = f"drafts of {count(options.draft_length, 'token')}"
+        warn(
+            f"{beyond} of {table.size} MATs in {options.table.name} are more than {drafts} yield and count as "
+            f"{options.draft_length + 1}: give the --draft-length of their measurement"
+        )
     if options.json:
         print(json.dumps(found, indent=2))
         return 0

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -187,7 +188,10 @@ def test_no_text_is_overwritten(card, tmp_path, capsys, action):
     text = tmp_path / "text.txt"
     text.write_text("abc")
     assert main(["datastore", action, "--pool", str(card), "--out", str(tmp_path / "." / "text.txt"), str(text)]) == 2
-    assert "which is one of the texts to be read" in capsys.readouterr().err and text.read_text() == "abc"
+    assert (
+        "text.txt would be written over, which the command reads" in capsys.readouterr().err
+        and text.read_text() == "abc"
+    )
     assert main(["datastore", action, "--pool", str(card), "--out", str(tmp_path), str(text)]) == 2
     assert "which is not a regular file" in capsys.readouterr().err
 
@@ -209,11 +213,17 @@ def test_most_is_of_token_maps(card, tmp_path, capsys):
         ("empty.txt", b"", "there is no text in .*empty.txt"),
         ("binary.txt", b"\xff\xfe\x00", "binary.txt is not a text in UTF-8"),
         ("broken.jsonl", b'"abc"\n{"text"', "broken.jsonl, line 2: not JSON"),
-        ("fields.jsonl", b'{"prompt": "a"}', "fields.jsonl, line 1: expected a string or an object with a text"),
+        ("fields.JSONL", b'{"prompt": "a"}', "fields.JSONL, line 1: expected a string or an object with a text"),
+        ("digits.jsonl", b"9" * 5000, "digits.jsonl, line 1: not JSON .a number in it has more than 4,300 digits"),
+        ("deep.jsonl", b"[" * 100_000, "deep.jsonl, line 1: not JSON .it is nested too deeply"),
+        ("half.jsonl", b'"\\ud83d"', "half.jsonl, line 1: holds half of a character"),
+        ("unread.txt", Path("/proc/self/mem"), "cannot read .*unread.txt: Input/output error"),
     ],
 )
 def test_texts_that_cannot_be_read(card, tmp_path, capsys, action, name, content, message):
-    if content is not None:
+    if isinstance(content, Path):
+        (tmp_path / name).symlink_to(content)  # root may open any file, and cannot read the beginning of this one
+    elif content is not None:
         (tmp_path / name).write_bytes(content)
     arguments = ["--pool", str(card), "--out", str(tmp_path / "o.store"), str(tmp_path / name)]
     assert main(["datastore", action, *arguments]) == 2

@@ -23,6 +23,9 @@ def test_what_is_wrong_is_told_by_its_place(tmp_path):
     path.write_text("Math,Code\n6.5,2.5\n2.0,7.0\n")
     with pytest.raises(SuiteError, match=r"row 2: the first column holds the drafters' names, not 6\.5"):
         read_table(path)
+    path.write_text(f"drafter,{'M' * 200_000}\nmath,6.5\n")
+    with pytest.raises(SuiteError, match=r"mats\.csv is not valid CSV \(field larger than field limit"):
+        read_table(path)
     path.write_text("drafter;Math\nmath;6,5\n")
     with pytest.raises(SuiteError, match="row 2, column 'Math': '6,5' is not a value"):
         read_table(path)
