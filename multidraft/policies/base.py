@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar, get_origin
 
 import numpy as np
 
@@ -261,6 +261,14 @@ def _check(policy: type[Policy]) -> None:
         )
     if not (inspect.isclass(policy.Settings) and issubclass(policy.Settings, PolicySettings)):
         raise PolicyError(f"policy {who}: its Settings must be a class derived from PolicySettings")
+    for name, field in policy.Settings.model_fields.items():
+        if field.annotation not in (int, float, str) and get_origin(field.annotation) is not Literal:
+            raise PolicyError(
+                f"policy {who}: the setting {name!r} must be an int, a float, a str or a Literal of texts, so that a "
+                "spec can give it"
+            )
+        if field.default is None:
+            raise PolicyError(f"policy {who}: the setting {name!r} needs a default other than None, or none at all")
     if policy.select is Policy.select:
         raise PolicyError(f"policy {who} needs a method select(self), which chooses the arm of the next round")
     for name, method in inspect.getmembers(Policy, inspect.isfunction):

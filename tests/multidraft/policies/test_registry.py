@@ -262,6 +262,22 @@ def test_what_cannot_be_registered(change, message):
     assert str(caught.value) == message and "sound" not in POLICIES
 
 
+@pytest.mark.parametrize(
+    ("kind", "default", "said"),
+    [
+        (bool, False, "'greedy' must be an int, a float, a str or a Literal of texts, so that a spec can give it"),
+        (list[int], [1], "'greedy' must be an int, a float, a str or a Literal of texts, so that a spec can give it"),
+        (int | None, None, "'greedy' must be an int, a float, a str or a Literal of texts, so that a spec can give it"),
+        (float, None, "'greedy' needs a default other than None, or none at all"),
+    ],
+)
+def test_settings_are_what_specs_and_forms_can_hold(kind, default, said):
+    """``None`` would stand for a setting that must be given."""
+    settings = type("Settings", (PolicySettings,), {"__annotations__": {"greedy": kind}, "greedy": default})
+    with pytest.raises(PolicyError, match=f"^policy Made: the setting {said}$"):
+        register(type("Made", (Policy,), {**SOUND, "Settings": settings}))
+
+
 def test_what_is_no_policy_cannot_be_registered():
     with pytest.raises(PolicyError, match="Made is registered as a policy, but is not derived from Policy"):
         register(type("Made", (), SOUND))
