@@ -39,7 +39,7 @@ def load_model(
     location, quantization = source.id or folder, source.quantization
     auto = AutoModelForCausalLM if language_model else AutoModel
     files = ". Check that the folder or Hub repository holds config.json and complete .safetensors weights"
-    with explained(f"cannot load {what} from {location}", files), _no_bars():
+    with explained(f"cannot load {what} from {location}", files), _quietly():
         read_config(folder / "config.json")  # refuses layers without end, which the library would make
         model, loading = auto.from_pretrained(
             folder,
@@ -47,10 +47,14 @@ def load_model(
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # the library would tell no shapes
             **(_quantized(quantization, dtype, device) if quantization else {}),
         )
         if missing := loading["missing_keys"]:  # the library would go on with random weights in their place
             raise ValueError(f"its weights lack {len(missing)} tensors, e.g. {min(missing)}")
+        if unlike := loading["mismatched_keys"]:
+            name, found, due = min(unlike, key=str)
+            raise ValueError(f"{name} is {list(found)} in its weights, and {list(due)} by its config.json")
         check_finite(model.named_parameters())
         model = (model if quantization else model.to(device)).eval()  # a quantised one is on its device
         if quantization == "nf4":
@@ -74,7 +78,7 @@ def load_mtp(target: PreTrainedModel) -> MtpModel:
     """
     if any(weight.is_floating_point() and weight.itemsize == 1 for weight in target.parameters()):
         raise ValueError("its checkpoint holds numbers of 8 bits; name one of 16 bits, or remove the drafter")
-    with _no_bars():
+    with _quietly():
         model = MtpModel.from_pretrained(target, device_map={"": target.device})
     check_finite(model.layers.named_parameters())
     return model
@@ -124,13 +128,16 @@ def _quantized(quantization: Quantization, dtype: torch.dtype, device: str) -> d
 
 
 @contextmanager
-def _no_bars() -> Iterator[None]:
-    """Without the library's progress bars, one for each model: a pool of small ones would print nothing else."""
-    shown = logging.is_progress_bar_enabled()
+def _quietly() -> Iterator[None]:
+    """Without the library's progress bars, one for each model: a pool of small ones would print nothing else. And
+    without its tables of tensors, of which an error's one line says what matters."""
+    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    logging.set_verbosity_error()
     try:
         yield
     finally:
+        logging.set_verbosity(verbosity)
         if shown:
             logging.enable_progress_bar()
 

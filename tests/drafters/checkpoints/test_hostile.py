@@ -3,6 +3,7 @@
 import json
 import pickle
 import struct
+from logging import getLogger
 
 import pytest
 import torch
@@ -84,3 +85,21 @@ def test_damaged_weights_are_named(tmp_path, wrong):
     for tensor in (torch.tensor([wrong]), torch.tensor([torch.nan]).to(torch.float8_e4m3fn)):
         with pytest.raises(PoolError, match=r"head\.safetensors: the tensor w holds"):
             check_tensors(tmp_path / "head.safetensors", {"w": tensor}, {"w": (1,)}, "heads")
+
+
+def test_weights_of_another_shape_are_told_with_both(tmp_path, caplog):
+    """In one line, without the library's table of tensors."""
+    card = tiny.write_pool(tmp_path, drafters=[{"name": "lookup", "kind": "pld"}])
+    file = tmp_path / "target" / "model.safetensors"
+    tensors = load_file(file)
+    rows, size = (weight := tensors["model.embed_tokens.weight"]).shape
+    tensors["model.embed_tokens.weight"] = weight[1:].contiguous()
+    save_file(tensors, file, {"format": "pt"})
+    getLogger("transformers").addHandler(caplog.handler)
+    try:
+        with pytest.raises(PoolError, match=r"cannot load the target from .*: model\.embed_tokens\.weight is ") as told:
+            load_pool(card)
+    finally:
+        getLogger("transformers").removeHandler(caplog.handler)
+    assert f"is [{rows - 1}, {size}] in its weights, and [{rows}, {size}] by its config.json" in str(told.value)
+    assert not caplog.records
