@@ -80,7 +80,7 @@ def _run(words: Sequence[str]) -> int:
     _quiet_libraries()
     import_policies()
     status = int(options.run(options))
-    sys.stdout.flush()  # while a closed pipe can still be told from a failure
+    print(end="", flush=True)  # while a closed pipe can still be told from a failure
     return status
 
 

@@ -164,8 +164,8 @@ def _throughput(options: argparse.Namespace, pool: Pool, asked: Asked, sizes: Se
     turns = len({PLAIN, *asked.policies}) * (1 + len(sizes)) * asked.repeat
     report["runs"] = {"planned": turns * runs[0].texts, "done": sum(run.texts for run in runs)}
     report["batches"] = summary_of_batches(runs)
+    written = not options.out or _write(options.out, report)  # before whoever reads the table may have enough of it
     print(render_batches(report["batches"]))
-    written = not options.out or _write(options.out, report)
     if stopped is not None:
         shared.warn(f"{_ending(stopped, len(runs), turns)}. {_left(options, runs, written)}")
         return 130 if isinstance(stopped, KeyboardInterrupt) else 1
@@ -209,8 +209,8 @@ def _benchmark(options: argparse.Namespace, pool: Pool, asked: Asked, peers: Seq
         report["peers"] = summary_of_peers(beside)
         tables = [render_table(report), *([render_peers(report["peers"])] if beside else [])]
         tables += [render_curve(runs, asked.policies)] if options.stream and runs else []
-        print("\n\n".join([*tables, *notes(report)]))
         written = not options.out or _write(options.out, report)
+        print("\n\n".join([*tables, *notes(report)]))
     finally:
         recorded = not store or (store.close() and not store.problem)
         if store and not recorded:

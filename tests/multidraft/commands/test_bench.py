@@ -2,6 +2,7 @@
 
 import errno
 import gc
+import io
 import json
 import os
 import re
@@ -99,6 +100,23 @@ def test_a_full_disk_leaves_the_report_that_there_was(pool_card, suite, tmp_path
     assert report.read_text() == "what there was" and not list(tmp_path.glob("*.part"))
     assert main(bench) == 0 and json.loads(report.read_text())["runs"]["done"] == 2
     assert main([*bench[:-1], "/dev/stdout"]) == 0
+
+
+@pytest.mark.parametrize("how", [[], ["--batch-size", "2"]])
+def test_the_report_is_whole_where_the_table_is_not_read(pool_card, suite, tmp_path, monkeypatch, how):
+    class Closed(io.StringIO):
+        def write(self, _):
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+        def fileno(self):
+            return os.open(os.devnull, os.O_WRONLY)
+
+    report = tmp_path / "report.json"
+    bench = ["bench", str(suite), "--pool", str(pool_card), "--policies", "ucb", "--max-new-tokens", "4", *how]
+    monkeypatch.setattr(sys, "stdout", Closed())
+    assert main([*bench, "--out", str(report)]) == 1
+    written = json.loads(report.read_text())["runs"]
+    assert written["done"] == written["planned"] > 0
 
 
 def test_lines_that_hold_no_prompt_are_told_in_the_report_too(pool_card, tmp_path, capsys):

@@ -26,3 +26,9 @@ def test_an_installed_command_is_the_same():
     script = "import sys; from multidraft.__main__ import command; sys.exit(command())"
     done = subprocess.run([sys.executable, "-c", script, "policies"], capture_output=True, text=True)
     assert done.returncode == 0 and "rate-hedge" in done.stdout
+
+
+def test_without_any_output_to_write_to_the_work_is_done():
+    command = [sys.executable, "-m", "multidraft", "policies"]
+    told = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], stderr=subprocess.PIPE, timeout=60)
+    assert (told.returncode, told.stderr) == (0, b"")
