@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from tqdm import tqdm
 
 import multidraft as md
-from drafters.errors import fault_message
+from drafters.errors import fault_message, unreadable
 from multidraft.bench.measured_verdict import decoded, measured, of_rows, ran_live
 from multidraft.bench.summary import Row
 from multidraft.bench.table import markdown
@@ -109,8 +109,8 @@ def _of_report(options: argparse.Namespace) -> Advice:
         report: Any = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise md.UserError(f"{path} cannot be read ({error.strerror}); name a report of bench --out") from None
-    except ValueError as error:
-        raise md.UserError(f"{path} is not JSON ({error}); name a report of bench --out") from None
+    except (ValueError, RecursionError) as error:
+        raise md.UserError(f"{path} is not JSON ({unreadable(error)}); name a report of bench --out") from None
     if not isinstance(report, dict) or "rows" not in report:
         raise md.UserError(f"{path} has no results by prompt (rows); create it again with bench --out")
     try:
@@ -119,4 +119,7 @@ def _of_report(options: argparse.Namespace) -> Advice:
         fault = fault_message(error.errors()[0])
         raise md.UserError(f"{path}: rows.{fault}; create it again with bench --out") from None
     settings = report.get("settings") or report.get("parameters") or {}
-    return of_rows(rows, int(settings.get("draft_length", 0)))
+    length = settings.get("draft_length", 0) if isinstance(settings, dict) else None
+    if not isinstance(length, int):
+        raise md.UserError(f"{path}: settings.draft_length is no whole number; create it again with bench --out")
+    return of_rows(rows, length)

@@ -67,6 +67,9 @@ def test_a_verdict_on_a_report(pool_card, suite, tmp_path, capsys):
     ("content", "said"),
     [
         ("{", "is not JSON"),
+        ("[" * 100_000, "is not JSON (it is nested too deeply)"),
+        ('{"rows": [], "settings": 5}', "settings.draft_length is no whole number"),
+        ('{"rows": [], "settings": {"draft_length": "a"}}', "settings.draft_length is no whole number"),
         ('{"policies": {}}', "create it again with bench --out"),
         ('{"rows": [{"id": 1}]}', "create it again with bench --out"),
         ('{"rows": []}', "nothing to compare"),
