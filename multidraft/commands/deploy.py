@@ -64,8 +64,8 @@ def run(options: argparse.Namespace) -> int:
     Raises:
         UserError: bad arguments, no token, the Space exists, or the Hub refuses a step; what was done before stays.
     """
-    for name in filter(None, (options.space, options.dataset)):
-        if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
+    for name in (options.space, options.dataset):
+        if name is not None and not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
             raise md.UserError(f"name it as USER/NAME, with your user name or organisation on the Hub, not {name!r}")
     path = find_card(options.pool).resolve()
     card, _ = load_card(path)

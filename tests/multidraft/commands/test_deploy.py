@@ -203,6 +203,8 @@ def test_a_dry_run_sends_nothing(api: FakeApi, card: Path, capsys: pytest.Captur
     ("arguments", "why"),
     [
         (["demo"], "name it as USER/NAME"),
+        ([""], "name it as USER/NAME"),
+        (["", "--dry-run"], "name it as USER/NAME"),
         (["me/demo", "--dataset", "runs"], "name it as USER/NAME"),
         (["me/demo", "--hardware", "abacus"], "unknown hardware 'abacus'; one of: cpu-basic"),
         (["me/demo", "--pool", "nonsense"], "unknown pool 'nonsense'"),
