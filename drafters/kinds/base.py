@@ -210,10 +210,20 @@ Kind = TypeVar("Kind", bound=type[DrafterEntry])
 
 
 def register(kind: Kind) -> Kind:
-    """Class decorator: make a kind known, under the only value that its field ``kind`` can have."""
+    """Class decorator: make a kind known, under the only value that its field ``kind`` can have.
+
+    Raises:
+        PoolError: it says no kind, title or description, or another class has the kind; the same one may be registered
+            again.
+    """
     entry: type[DrafterEntry] = kind
-    (name,) = get_args(entry.model_fields["kind"].annotation)
-    KINDS[name] = entry
+    who, names = entry.__qualname__, get_args(entry.model_fields["kind"].annotation)
+    if len(names) != 1 or not (hasattr(entry, "title") and hasattr(entry, "description")):
+        raise PoolError(f"{who} needs a kind of one name, such as Literal['bigram'], a title and a description")
+    known = KINDS.get(names[0]) or entry
+    if (known.__module__, known.__qualname__) != (entry.__module__, who):
+        raise PoolError(f"{who}: {known.__qualname__} is of the kind {names[0]!r} already; give this one another name")
+    KINDS[names[0]] = entry
     return kind
 
 

@@ -1,6 +1,7 @@
 """Entries of cards: read by the model of their kind, written back whole, in the schema with their own fields."""
 
 from types import SimpleNamespace
+from typing import Literal
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -8,7 +9,7 @@ from jsonschema import Draft202012Validator
 from drafters.card import Card, card_schema
 from drafters.errors import PoolError
 from drafters.kinds import KINDS
-from drafters.kinds.base import FileEntry
+from drafters.kinds.base import DrafterEntry, FileEntry, register
 
 POOL = {"name": "p", "title": "P", "target": {"path": "target"}}
 ENTRIES = [
@@ -80,3 +81,19 @@ def test_a_file_that_is_missing_is_told_with_the_drafter(tmp_path):
     context = SimpleNamespace(card=tmp_path / "card.yaml", steps=SimpleNamespace(begin=lambda *_: None))
     with pytest.raises(PoolError, match=rf"drafter 'a': there is no file {tmp_path}/nope\.npy"):
         Read.build_all([Read(name="a", kind="read", path="nope.npy")], context)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "why"),
+    [
+        (Literal["pld"], {"title": "T", "description": "D"}, "Mine: PromptLookupEntry is of the kind 'pld' already"),
+        (Literal["mine"], {"title": "T"}, "Mine needs a kind of one name, .* a title and a description"),
+        (Literal["mine", "ours"], {"title": "T", "description": "D"}, "Mine needs a kind of one name"),
+        (str, {"title": "T", "description": "D"}, "Mine needs a kind of one name"),
+    ],
+)
+def test_kinds_that_cannot_be_registered(kind, said, why):
+    known = dict(KINDS)
+    with pytest.raises(PoolError, match=f"^{why}"):
+        register(type("Mine", (DrafterEntry,), {"__annotations__": {"kind": kind}, **said}))
+    assert known == KINDS and register(KINDS["pld"]) is known["pld"]
