@@ -19,6 +19,7 @@ from drafters.costs import Costs
 from drafters.errors import SuiteError
 from multidraft.bench.separators import csv_mark
 from multidraft.policies import make_policy
+from multidraft.policies.specs import spec_list
 from multidraft.replay.walk import replay
 
 MIXED = "mixed"
@@ -108,7 +109,7 @@ def simulate(
         PolicyError: a bad spec, or a policy that cannot be replayed.
     """
     gamma = table.map(lambda mat: acceptance_probability(mat, draft_length)).to_numpy()
-    drafters, tasks = list(table.index), list(table.columns)
+    drafters, tasks, policies = list(table.index), list(table.columns), spec_list(policies)
     for spec in policies:
         make_policy(spec, drafters)
     streams = [MIXED] if mixed else tasks

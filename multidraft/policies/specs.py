@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
@@ -114,6 +114,13 @@ def is_plain(spec: str) -> bool:
     return parse_spec(spec)[0] == PLAIN
 
 
+def spec_list(specs: Iterable[str]) -> tuple[str, ...]:
+    """The specs of several policies; a :class:`PolicyError` for a single text, whose letters are none."""
+    if (found := texts_of(specs)) is None:
+        raise PolicyError(f"policies must be a list of specs, such as ['ucb', 'rate-hedge'], got {quoted(specs)}")
+    return found
+
+
 def check_specs(specs: Sequence[str]) -> None:
     """Refuse what no pool can play, before one is loaded: the names of its drafters alone are not checked.
 
@@ -122,7 +129,7 @@ def check_specs(specs: Sequence[str]) -> None:
     """
     if not specs:
         raise PolicyError("no policy is chosen; choose at least one")
-    for spec in specs:
+    for spec in spec_list(specs):
         kind, values = read_spec(spec)
         check_live(kind)
         if not _missing(kind, values):

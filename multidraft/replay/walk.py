@@ -143,6 +143,8 @@ def replay(
         raise ValueError(f"draft_length must be a whole number from 0 on, got {quoted(draft_length)}")
     _check_told(prompt, costs, route, prior)
     text.costs = known_costs = costs.costs(longest) if costs is not None else None
+    if known_costs and len(known_costs.draft_step) != count:
+        raise ValueError(f"the table has {count} drafters, but the costs are of {len(known_costs.draft_step)}")
     names = texts_of([f"arm{i}" for i in range(count)] if drafters is None else drafters)
     if names is None:
         raise ValueError(f"drafters must be a list of their names, such as pool.drafter_names, got {quoted(drafters)}")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from drafters.errors import SuiteError
-from multidraft.bench.simulate import read_table
+from drafters.errors import PolicyError, SuiteError
+from multidraft.bench.simulate import read_table, simulate
 
 TABLE = 'drafter,Math,"Code, SQL"\nmath,6.5,2.5\ncode,2.0,7.0\n'
 
@@ -23,6 +23,9 @@ def test_what_is_wrong_is_told_by_its_place(tmp_path):
     path.write_text("Math,Code\n6.5,2.5\n2.0,7.0\n")
     with pytest.raises(SuiteError, match=r"row 2: the first column holds the drafters' names, not 6\.5"):
         read_table(path)
+    path.write_text(TABLE)
+    with pytest.raises(PolicyError, match=r"^policies must be a list of specs, such as .*, got 'ucb:reward=be'$"):
+        simulate(read_table(path), "ucb:reward=be")
     path.write_text(f"drafter,{'M' * 200_000}\nmath,6.5\n")
     with pytest.raises(SuiteError, match=r"mats\.csv is not valid CSV \(field larger than field limit"):
         read_table(path)

@@ -171,7 +171,12 @@ def test_settings_of_policies_by_others_keep_their_names(monkeypatch):
 
 def test_specs_are_checked_before_there_is_a_pool(monkeypatch):
     check_specs(["fixed:whoever", "fixed", "ucb"])
-    for specs, message in (([], "no policy is chosen"), (["oracle"], "for replays"), (["ucb", "ucbb"], "unknown")):
+    for specs, message in (
+        ([], "no policy is chosen"),
+        (["oracle"], "for replays"),
+        (["ucb", "ucbb"], "unknown"),
+        ("ucb", "policies must be a list of specs, such as .*, got 'ucb'"),
+    ):
         with pytest.raises(PolicyError, match=message):
             check_specs(specs)
     monkeypatch.setattr(UCB, "reset", lambda policy: 1 / 0)

@@ -163,6 +163,7 @@ def test_a_table_is_no_pool():
         ({"max_new_tokens": "9"}, "max_new_tokens must be a whole number, got '9'"),
         ({"prompt": [2, 3]}, r"prompt must be a text, got \[2, 3\]"),
         ({"costs": "pocket"}, "costs must be such as pool.costs, got 'pocket'"),
+        ({"costs": Costs.uniform(3, 4, step=1, verify=2)}, "the table has 2 drafters, but the costs are of 3"),
         ({"route": [0.5]}, "route must be a function of the prompt, such as pool.route"),
         ({"prior": {}}, "prior must be of a pool's traffic"),
     ],
