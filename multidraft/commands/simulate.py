@@ -8,6 +8,8 @@ from pathlib import Path
 
 import multidraft as md
 from drafters.costs import Costs
+from drafters.errors import quoted
+from drafters.sampling import MAX_NEW_TOKENS
 from multidraft.bench.simulate import read_table, simulate
 from multidraft.bench.table import count, markdown
 from multidraft.commands.options import add_replay_policies, finite, replay_policies, sampling_params, warn
@@ -31,10 +33,10 @@ def add(sub: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Simulate policies on a table of mean accepted tokens, each drafter's tokens accepted independently."""
     low, _, high = options.tokens.partition("-")
-    if not (low.isdecimal() and (high or low).isdecimal() and 1 <= int(low) <= int(high or low)):
-        raise md.UserError(
-            f"--tokens must be a number of at least 1 or a range such as 200-300, got {options.tokens!r}"
-        )
+    shortest, longest = (int(part) if part.isdecimal() and len(part) < 8 else 0 for part in (low, high or low))
+    if not 1 <= shortest <= longest <= MAX_NEW_TOKENS:
+        most = f"a number from 1 to {MAX_NEW_TOKENS:,}"
+        raise md.UserError(f"--tokens must be {most}, or a range such as 200-300, got {quoted(options.tokens)}")
     if options.seeds < 1 or min(options.target_ms, options.drafter_ms) <= 0:
         raise md.UserError("--seeds must be at least 1, --target-ms and --drafter-ms positive")
     sampling_params(options, options.draft_length)
@@ -42,13 +44,13 @@ def run(options: argparse.Namespace) -> int:
     if routed := next((spec for spec in specs if read_spec(spec)[0].needs_route), None):
         raise md.UserError(f"{routed!r} needs a router, which has no prompts to read in a simulation; leave it out")
     table = read_table(options.table)
-    if options.mixed and (len(table.columns) < 2 or int(low) < 2):
+    if options.mixed and (len(table.columns) < 2 or shortest < 2):
         raise md.UserError("--mixed needs at least two tasks, and responses of at least two tokens")
     step, verify = options.drafter_ms / 1000, options.target_ms / 1000
     found = simulate(
         table,
         specs,
-        tokens=(int(low), int(high or low)),
+        tokens=(shortest, longest),
         draft_length=options.draft_length,
         seeds=options.seeds,
         costs=Costs.uniform(len(table), options.draft_length, step=step, verify=verify, evaluate=step),
