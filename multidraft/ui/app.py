@@ -199,7 +199,7 @@ def build(workbench: Workbench, loader: PoolLoader, verdicts: Verdicts, may_impo
             race = Race(workbench)
             race.build(page, line)
             race.follows_prompt_of(tab, play.prompt)
-            play.sends_to([race.prompt, race.lanes[-1], *race.settings])
+            play.sends_to(race.buttons, [race.prompt, race.lanes[-1], *race.settings])
         with gr.Tab("Batch", id="batch") as tab:
             Batch(workbench, verdicts).build(page, line, tab)
         with gr.Tab("Lab", id="lab") as lab:

@@ -1,6 +1,6 @@
 import re
 
-from playwright.sync_api import Locator, Page, Route, expect
+from playwright.sync_api import Locator, Page, expect
 
 DONE = "#status .md-done"
 
@@ -127,30 +127,6 @@ def test_a_double_tap_on_run_selects_nothing(page: Page) -> None:
         page.wait_for_timeout(120)
     expect(page.locator(DONE)).to_be_visible()
     assert page.evaluate("getSelection().toString()") == ""
-
-
-def test_a_run_is_said_to_start_before_the_server_answers(page: Page) -> None:
-    set_length(page, 24)
-    held: list[Route] = []
-    page.route("**/queue/join*", lambda route: held.append(route))
-    status, run = page.locator("#status"), page.locator("#run")
-    run.click()
-    expect(status).to_have_text("Starting the run …")
-    expect(run).to_be_disabled()
-    held.pop().continue_()
-    page.unroute("**/queue/join*")
-    expect(page.locator(DONE)).to_be_visible()
-    expect(run).to_be_enabled()
-
-
-def test_a_run_that_the_server_does_not_take_can_be_asked_for_again(page: Page) -> None:
-    set_length(page, 24)
-    page.route("**/queue/join*", lambda route: route.fulfill(status=503))
-    page.locator("#run").click()
-    expect(page.locator("#status [role=alert]")).to_contain_text("The run has not started")
-    page.unroute("**/queue/join*")
-    page.locator("#run").click()
-    expect(page.locator(DONE)).to_be_visible()
 
 
 def test_stop_in_mid_stream(page: Page) -> None:

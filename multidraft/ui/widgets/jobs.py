@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import gradio as gr
@@ -10,6 +11,7 @@ from gradio.events import Dependency
 
 from multidraft.service.jobs import Job, Jobs
 from multidraft.ui.widgets.events import HIDDEN, PRIVATE, QUICK, Updates
+from multidraft.ui.widgets.markup import message_html
 
 J = TypeVar("J", bound=Job[Any])
 
@@ -18,6 +20,7 @@ class RunButtons(Generic[J]):
     """The button that starts a job of a kind and the one that stops it: one of them is live.
 
     Args:
+        name: what the page calls such a job.
         title: of the first.
         ids: of both on the page.
 
@@ -25,14 +28,43 @@ class RunButtons(Generic[J]):
         id: holds that of the job to stop.
     """
 
-    def __init__(self, title: str, ids: tuple[str, str], jobs: Jobs, kind: type[J]):
-        self.jobs, self.kind = jobs, kind
+    def __init__(self, name: str, title: str, ids: tuple[str, str], jobs: Jobs, kind: type[J]):
+        self.name, self.jobs, self.kind = name, jobs, kind
         with gr.Row(elem_classes="md-buttons"):
             self.run = gr.Button(title, variant="primary", elem_id=ids[0])
             self.stop = gr.Button("Stop", variant="stop", interactive=False, elem_id=ids[1])
         self.both = [self.run, self.stop]
         self.id = gr.Textbox("", visible=False)
         self.stop.click(self.cancel, self.id, None, **QUICK)
+
+    def starts(
+        self, events: Sequence[Any], start: Callable[..., Any], inputs: Any, outputs: Any, status: gr.HTML, **named: Any
+    ) -> Dependency:
+        """Call ``start`` on ``events``. Until it answers, which on a slow network takes its time, ``status`` says that
+        the job is starting and the button is out of use; if the server does not take it, that it has not started."""
+        self.status = status
+        gr.on(events, None, None, [status, self.run], js=f"() => {self._starting}", **PRIVATE)
+        started = gr.on(events, start, inputs, outputs, **named)
+        started.failure(None, status, [status, self.run], js=f"(said) => {self._not_started}", **PRIVATE)
+        return started
+
+    def presses(self, event: Any, fill: Callable[..., Any], inputs: Any, fields: Any, js: str) -> None:
+        """On ``event``, have ``fill`` give the job's ``fields`` their values, and then the script ``js`` press the
+        button; from ``event`` on the job is said to start."""
+        event(None, None, self.status, js=f"() => {self._starting}[0]", **PRIVATE)
+        filled = event(fill, inputs, fields, **QUICK)
+        filled.success(None, js=js, **PRIVATE)
+        filled.failure(None, self.status, self.status, js=f"(said) => {self._not_started}[0]", **PRIVATE)
+
+    @property
+    def _starting(self) -> str:
+        said = message_html("busy md-starting", f"Starting the {self.name} …")
+        return f"starting({json.dumps(self.run.elem_id)}, {json.dumps(said)})"
+
+    @property
+    def _not_started(self) -> str:
+        text = f"The {self.name} has not started: the server did not take it. Please try again."
+        return f"notStarted(said, {json.dumps(message_html('error', text, refused=True))})"
 
     def find(self, id: str) -> J | None:
         return self.jobs.find(id, self.kind)
@@ -57,8 +89,8 @@ class AddressedJobs(RunButtons[J]):
     """
 
     def __init__(self, name: str, title: str, jobs: Jobs, kind: type[J]):
-        super().__init__(title, (f"{name}-run", f"{name}-stop"), jobs, kind)
-        self.name, self.asked = name, gr.Textbox("", visible=False)
+        super().__init__(name, title, (f"{name}-run", f"{name}-stop"), jobs, kind)
+        self.asked = gr.Textbox("", visible=False)
 
     def wire(
         self,
@@ -84,7 +116,7 @@ class AddressedJobs(RunButtons[J]):
 
     def start(self, events: list[Any], start: Callable[..., Updates], inputs: list[Any], status: gr.HTML) -> None:
         """Call ``start`` on ``events``: it returns what to watch, or says in ``status`` what is wrong."""
-        started = gr.on(events, start, inputs, [self.asked, status, *self.both], **HIDDEN)
+        started = self.starts(events, start, inputs, [self.asked, status, *self.both], status, **HIDDEN)
         # The address names what was started now, if anything, so that a reload, or another browser, finds it again.
         named = f"address({{ tab: '{self.name}', {self.name}: asked }})"
         shown = f"(asked, shown) => {{ if (asked) {named}; return asked || shown; }}"

@@ -158,7 +158,7 @@ class Batch:
         self.buttons.stop.click(self.give_up, self.buttons.id, [*shown, *self.buttons.both], **QUICK)
         self.rows.click(self.open, self.buttons.id, self.detail, **QUICK).then(None, js=_SHOW_PROMPT, **PRIVATE)
         # The fields show what is run, as if somebody had filled them in.
-        self.verdict.click(self.more, self.buttons.id, form, **QUICK).success(None, js=_RUN, **PRIVATE)
+        self.buttons.presses(self.verdict.click, self.more, self.buttons.id, form, _RUN)
         line.followed_by(lambda: gr.Dropdown(policy_fields.offered(self.workbench.pool)), None, policies)
 
     def preview(self, suite: str | None, file: str | None) -> str:
@@ -212,7 +212,7 @@ class Batch:
             if said := (note or "").strip():
                 self.workbench.store.note(batch.id, said[:LONGEST_NOTE])
         except UserError as error:
-            return {self.buttons.asked: "", self.status: refused_html(error)}
+            return {self.buttons.asked: "", self.status: refused_html(error), **self.buttons.live(running=False)}
         return {self.buttons.asked: batch.id, **self.buttons.live(running=True)}
 
     def takes(

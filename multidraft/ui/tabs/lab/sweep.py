@@ -60,7 +60,7 @@ class SweepSection:
             end = gr.Number(high, label="To", min_width=130, elem_id="lab-to")
             points = gr.Number(9, label="Points", min_width=90, elem_id="lab-points")
             scale = gr.Radio(list(SCALES), value=SCALES[log], label="Steps", min_width=240, elem_classes="md-pills")
-        self.buttons = RunButtons("Sweep", ("lab-sweep", "lab-sweep-stop"), self.workbench.jobs, ReplayJob)
+        self.buttons = RunButtons("sweep", "Sweep", ("lab-sweep", "lab-sweep-stop"), self.workbench.jobs, ReplayJob)
         self.status = gr.HTML(IDLE, js_on_load=None, elem_id="lab-sweep-status")
         with gr.Row(elem_classes="md-columns"):
             self.charts = [plot(f"lab-sweep-{i}", visible=False) for i in range(len(view.SWEPT))]
@@ -77,13 +77,9 @@ class SweepSection:
         gr.on([field.input for field in own[2:]], None, own, None, js=KEEP, **PRIVATE)
         fields = [*self.texts.fields, *own]
         forget_refusal(fields, self.status, IDLE, "input")
-        self.buttons.run.click(
-            self.sweep,
-            fields,
-            [self.status, *self.charts, self.table, self.csv, *self.buttons.both, self.buttons.id],
-            concurrency_limit=ReplayJob.limit,
-            **HIDDEN,
-        )
+        shown = [self.status, *self.charts, self.table, self.csv, *self.buttons.both, self.buttons.id]
+        at_most: dict[str, Any] = {"concurrency_limit": ReplayJob.limit, **HIDDEN}
+        self.buttons.starts([self.buttons.run.click], self.sweep, fields, shown, self.status, **at_most)
 
     def restore(self, request: gr.Request) -> list[Any]:
         """The policy, its setting and the range as the address has them; as they are if they are not of a policy."""

@@ -70,13 +70,14 @@ class Lab:
         shown = [self.status, self.outcomes, self.csv, self.cited, self.curves, self.lanes, self.rounds]
         shown += [*self.buttons.both, self.buttons.id]
         chosen = [*fields, self.policies]
-        self.buttons.run.click(self.replay, chosen, shown, concurrency_limit=ReplayJob.limit, **HIDDEN)
+        at_most: dict[str, Any] = {"concurrency_limit": ReplayJob.limit, **HIDDEN}
+        self.buttons.starts([self.buttons.run.click], self.replay, chosen, shown, self.status, **at_most)
         kept = [*fields[:5], self.policies]
         page.load(self.restore, None, [*kept, fields[-1], linked], **QUICK)
         choices = [*(field.input for field in fields[:5]), self.policies.input, self.buttons.run.click]
         gr.on(choices, None, kept, None, js=KEEP, **PRIVATE)
         forget_refusal(chosen, self.status, IDLE, "input")
-        linked.change(self.replay_linked, [linked, *chosen], shown, concurrency_limit=ReplayJob.limit, **HIDDEN)
+        linked.change(self.replay_linked, [linked, *chosen], shown, **at_most)
 
     def _build_policies(self) -> gr.Button:
         """The policies to replay, and the buttons; returns the one that chooses all policies."""
@@ -114,7 +115,7 @@ class Lab:
 
                 add.click(added, [self.policies, *fields], [self.policies, problem], **QUICK)
 
-        self.buttons = RunButtons("Replay", ("lab-replay", "lab-stop"), self.workbench.jobs, ReplayJob)
+        self.buttons = RunButtons("replay", "Replay", ("lab-replay", "lab-stop"), self.workbench.jobs, ReplayJob)
         return everything
 
     def offer(self, bench: str | None) -> tuple[gr.Dropdown, gr.Dropdown]:

@@ -69,7 +69,7 @@ class Play(controls.PromptTab):
     def _build_form(self) -> None:
         self.build_prompt()
         # Here they are in sight on low windows too, and nothing above them changes its height.
-        self.buttons = RunButtons("Run", ("run", "stop"), self.workbench.jobs, RunJob)
+        self.buttons = RunButtons("run", "Run", ("run", "stop"), self.workbench.jobs, RunJob)
         gr.HTML(kept_html(), js_on_load=None)
         self.build_examples()
         self.policy = gr.Dropdown(
@@ -129,17 +129,7 @@ class Play(controls.PromptTab):
         started = [self.buttons.run.click, self.prompt.submit]
         running = [*shown, *self.buttons.both, *talk, self.buttons.id]
         watched: dict[str, Any] = {"concurrency_limit": self.workbench.limits.queue, **HIDDEN}
-        own, say = [self.status, self.buttons.run], f"starting({json.dumps(view.STARTING)})"
-        gr.on(started, None, None, own, js=f"() => {say}", **PRIVATE)
-        ran = gr.on(
-            started,
-            self.run,
-            [self.turns, *form, line.learn],
-            running,
-            **watched,
-        )
-        say = f"notStarted(said, {json.dumps(view.NOT_STARTED)})"
-        ran.failure(None, self.status, own, js=f"(said) => {say}", **PRIVATE)
+        ran = self.buttons.starts(started, self.run, [self.turns, *form, line.learn], running, self.status, **watched)
         # A page that was loaded again while a run was under way, or had just ended, takes it up: page.js knows its id.
         again = self.left.change(self.again, self.left, [*running, self.policy, *self.settings], **watched)
         for event in (ran, again):
@@ -159,11 +149,12 @@ class Play(controls.PromptTab):
         _copies(self.copy_page, None, self.copy_page, _COPY_PAGE)
         _copies(self.copy, self.download, self.copy, _COPY_RUN)
 
-    def sends_to(self, race: Sequence[gr.components.Component]) -> None:
+    def sends_to(self, race: RunButtons[Any], fields: Sequence[gr.components.Component]) -> None:
         """Have *Race this prompt* open *Race*, and run it with prompt, policy and settings in these fields."""
         asked = [self.turns, self.prompt, self.policy, *self.settings]
-        self.race.click(_asked_last, asked, [*race], **QUICK).success(None, js="() => { startRace(); }", **PRIVATE)
+        # First: Gradio waits for the server's answer to one event before it begins with the next one of the same click.
         self.race.click(None, js="() => { goToTab('race'); scrollTo(0, 0); }", **PRIVATE)
+        race.presses(self.race.click, _asked_last, asked, [*fields], "() => { startRace(); }")
 
     def follow(self, prompt: str, policy: str | None, max_new_tokens: float | None, output: str) -> Updates:
         """What depends on the pool, for the present one: examples, policies, limits, conversation, legend and note.

@@ -25,12 +25,6 @@ IDLE = message_html(
     "idle md-ready", "Ready. The output is exactly what the target would write alone; only the speed changes."
 )
 
-STARTING = message_html("busy md-starting", "Starting the run …")
-NOT_STARTED = message_html(
-    "error", "The run has not started: the server did not take it. Please try again.", refused=True
-)
-"""What the page itself says until the server answers, and where it does not."""
-
 _SPEEDUP = {"": "over autoregressive", "decoding": "measured at the end", "timing": "being measured …"}
 _SPEED = {"": "tokens/s", "decoding": "tokens/s so far", "timing": "tokens/s, timing …"}
 """What stands below a figure, by whether it may still change."""

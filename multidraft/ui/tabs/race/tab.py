@@ -165,7 +165,7 @@ class Race(controls.PromptTab):
             race = RaceJob(self.workbench, prompt, [*chosen.values()], params, seed, self.task_of(prompt), learn)
             self.workbench.jobs.submit(race)
         except UserError as error:
-            return {self.buttons.asked: "", self.status: markup.refused_html(error)}
+            return {self.buttons.asked: "", self.status: markup.refused_html(error), **self.buttons.live(running=False)}
         return {self.buttons.asked: race.id, **self.buttons.live(running=True)}
 
     def show(self, race: RaceJob) -> Iterator[Updates]:

@@ -277,7 +277,8 @@ def test_a_batch_that_cannot_start_says_why(tab: Batch) -> None:
     ):
         shown = tab.start(suite, None, policies, limit, length)
         assert said in shown[tab.status] and 'role="alert"' in shown[tab.status]
-        assert set(shown) == {tab.buttons.asked, tab.status} and shown[tab.buttons.asked] == "", said
+        assert set(shown) == {tab.buttons.asked, tab.status, *tab.buttons.both}, said
+        assert shown[tab.buttons.asked] == "" and shown[tab.buttons.run].interactive, said
     assert "Draft length must be at most 16 here, got 99" in tab.start("pocket", None, ["ucb"], 0, 8, 1, 99)[tab.status]
 
 

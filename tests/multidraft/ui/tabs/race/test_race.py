@@ -119,7 +119,8 @@ def test_bad_input_gets_a_message_and_leaves_the_last_race_where_it_is(tab: Race
         shown = start(tab, *specs, **changes)
         status = shown[tab.status]
         assert words in status and 'role="alert"' in status and "<b>" not in status
-        assert shown == {tab.buttons.asked: "", tab.status: status}, words
+        assert set(shown) == {tab.buttons.asked, tab.status, *tab.buttons.both}, words
+        assert shown[tab.buttons.asked] == "" and shown[tab.buttons.run].interactive, words
     assert list(tab.buttons.watch("")) == [gr.skip()]
     assert store.flush() and queries.count(store.path) == 0
 

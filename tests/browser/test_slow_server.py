@@ -1,0 +1,88 @@
+"""What a click on a button that starts something says before the server answers, and where it does not take it."""
+
+from typing import NamedTuple
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from tests.browser.test_batch import open_batch
+from tests.browser.test_lab import open_lab
+from tests.browser.test_play import set_length, type_into
+from tests.browser.test_race import two_lanes
+
+JOIN, PREDICT = "**/queue/join*", "**/run/predict*"
+
+
+class Starter(NamedTuple):
+    """A button, where it is told how what it starts stands, and what that is called."""
+
+    button: str
+    status: str
+    name: str
+
+
+STARTERS = [
+    Starter("#run", "#status", "run"),
+    Starter("#race-run", "#race-status", "race"),
+    Starter("#batch-run", "#batch-status", "batch"),
+    Starter("#lab-replay", "#lab-status", "replay"),
+    Starter("#lab-sweep", "#lab-sweep-status", "sweep"),
+]
+
+
+def open_short(page: Page, name: str) -> None:
+    """Prepare the shortest one of its kind."""
+    if name == "run":
+        set_length(page, 8)
+    elif name == "race":
+        two_lanes(page)
+        type_into(page.locator("#race-max-new-tokens input[type=number]"), "8")
+    elif name == "batch":
+        open_batch(page)
+        type_into(page.locator("#limit input"), "1")
+    else:
+        open_lab(page)
+
+
+def release(page: Page, url: str, held: list[Route]) -> None:
+    for route in held:
+        route.continue_()
+    page.unroute(url)
+
+
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize("starter", STARTERS, ids=lambda starter: starter.name)
+def test_it_is_said_to_start_before_the_server_answers(page: Page, starter: Starter) -> None:
+    open_short(page, starter.name)
+    held: list[Route] = []
+    page.route(JOIN, lambda route: held.append(route))
+    button, status = page.locator(starter.button), page.locator(starter.status)
+    button.click()
+    expect(status).to_have_text(f"Starting the {starter.name} …")
+    expect(button).to_be_disabled()
+    release(page, JOIN, held)
+    expect(status.locator(".md-done")).to_be_visible()
+    expect(button).to_be_enabled()
+
+
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize("starter", STARTERS, ids=lambda starter: starter.name)
+def test_what_the_server_does_not_take_can_be_asked_for_again(page: Page, starter: Starter) -> None:
+    open_short(page, starter.name)
+    page.route(JOIN, lambda route: route.fulfill(status=503))
+    page.locator(starter.button).click()
+    status = page.locator(starter.status)
+    expect(status.get_by_role("alert")).to_contain_text(f"The {starter.name} has not started")
+    page.unroute(JOIN)
+    page.locator(starter.button).click()
+    expect(status.locator(".md-done")).to_be_visible()
+
+
+def test_a_race_of_plays_prompt_is_said_to_start_at_once(page: Page) -> None:
+    set_length(page, 8)
+    held: list[Route] = []
+    page.route(PREDICT, lambda route: held.append(route))
+    page.locator("#race-this").click()
+    expect(page.locator("#race-status")).to_have_text("Starting the race …")
+    release(page, PREDICT, held)
+    expect(page.locator("#race-status .md-done")).to_be_visible()
