@@ -329,7 +329,7 @@ def _card_html(run: BatchJob | RecordedBatch, index: int, row: Row) -> Markup:
         (count(row.tokens, "token"), ""),
         (number(row.mean_accepted_tokens, 2), MAT),
         (number(row.tokens_per_second, 1), "tokens/s"),
-        (times(row.speedup, row.tokens if row.finished else None, row.speedup_uncertainty), "decode speed-up"),
+        ("decode speed-up", times(row.speedup, row.tokens if row.finished else None, row.speedup_uncertainty)),
     )
     output = tokens.OUTPUT_START + tokens.rounds_html(run.rounds(index), run.drafters) + Markup("</div>")
     return _template.card(
