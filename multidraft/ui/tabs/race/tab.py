@@ -37,6 +37,10 @@ _GONE = markup.message_html(
     "error", "There is no such race here, or it is older than this server keeps. Enter the prompt to race again."
 )
 
+_TOO_FEW = markup.message_html(
+    "cancelled", "This race ended before two lanes were measured, which a replay needs. Press Race to run it again."
+)
+
 UPDATE_SECONDS = 2.0
 """How often the page is brought up to date: seldom, since each time takes some of the speed that is being measured."""
 
@@ -221,7 +225,7 @@ class Race(controls.PromptTab):
         runs = [run for run in kept if run.generation.status in FINISHED]
         ready = len(runs) >= FEWEST
         yield {
-            self.status: markup.ended_html("race", id),
+            self.status: markup.ended_html("race", id) if ready else _TOO_FEW,
             self.stage: lanes.replay_data(runs, REPLAY_SECONDS) if ready else None,
             self.figures: figures_html(runs) if ready else "",
         }

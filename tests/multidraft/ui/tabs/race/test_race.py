@@ -170,6 +170,17 @@ def test_stop_ends_the_race_and_keeps_what_was_measured(tab: Race, gate) -> None
     assert last[tab.buttons.run].interactive is True
 
 
+def test_a_race_of_the_history_with_too_few_lanes_is_not_said_to_have_a_result(tab: Race, store: Store, gate) -> None:
+    id = started(tab, "ucb", "random")
+    assert gate.reached.wait(30)
+    tab.buttons.cancel(id)
+    gate.open()
+    list(tab.buttons.watch(id))
+    assert store.flush() and tab._kept(id)
+    (shown,) = tab._gone(id)
+    assert "ended before two lanes were measured" in shown[tab.status] and not shown[tab.stage]
+
+
 def test_stop_after_two_lanes_replays_them(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     run = RaceJob(workbench, PROMPT, ["ucb", "random", "autoregressive"], PARAMS)
     reached, stopped, score = threading.Event(), threading.Event(), workbench.pool.target.score
