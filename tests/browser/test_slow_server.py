@@ -78,6 +78,21 @@ def test_what_the_server_does_not_take_can_be_asked_for_again(page: Page, starte
     expect(status.locator(".md-done")).to_be_visible()
 
 
+def test_a_race_that_can_no_longer_be_followed_is_found_again(page: Page) -> None:
+    open_short(page, "race")
+    joins: list[Route] = []
+
+    def second_fails(route: Route) -> None:
+        joins.append(route)
+        route.fulfill(status=503) if len(joins) == 2 else route.continue_()
+
+    page.route(JOIN, second_fails)
+    page.locator("#race-run").click()
+    expect(page.locator("#race-status [role=alert]")).to_contain_text("Reload the page")
+    page.reload()
+    expect(page.locator("#race-stage .md-lane")).to_have_count(2)
+
+
 def test_a_race_of_plays_prompt_is_said_to_start_at_once(page: Page) -> None:
     set_length(page, 8)
     held: list[Route] = []

@@ -111,7 +111,12 @@ class AddressedJobs(RunButtons[J]):
         self.form, self.form_of, self.show, self.gone = form, form_of, show, gone
         restored = page.load(self.linked, None, [self.asked, self.id, *form, *self.both], **QUICK)
         shown, most = [*shown, *self.both], self.jobs.limits.queue
-        self.asked.change(self.watch, self.asked, shown, trigger_mode="multiple", concurrency_limit=most, **HIDDEN)
+        named: dict[str, Any] = {"trigger_mode": "multiple", "concurrency_limit": most, **HIDDEN}
+        watched = self.asked.change(self.watch, self.asked, shown, **named)
+        lost = (
+            f"This page can no longer follow the {self.name}. Reload the page: its address finds the {self.name} again."
+        )
+        watched.failure(None, None, self.status, js=f"() => {json.dumps(message_html('error', lost))}", **PRIVATE)
         return restored
 
     def start(self, events: list[Any], start: Callable[..., Updates], inputs: list[Any], status: gr.HTML) -> None:
