@@ -127,6 +127,8 @@ def test_a_race_of_two_lanes(page: Page) -> None:
     assert tokens_shown(page, 0) == whole
     page.get_by_text("Results in figures").click()
     assert page.locator("#race-figures tbody tr").count() == 2
+    table = page.locator("#race-figures .md-scroll")
+    assert table.evaluate("table => table.scrollWidth <= table.clientWidth"), "no column is cut"
 
 
 @pytest.mark.long

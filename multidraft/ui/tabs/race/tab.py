@@ -236,7 +236,9 @@ def figures_html(runs: Sequence[Run]) -> Markup:
     places = lanes.places(runs)
     ranked = sorted(enumerate(runs), key=lambda lane: lane[1].generation.seconds)
     lines = [_figures(lane, places[lane], run) for lane, run in ranked]
-    return markup.folded("Results in figures", markup.table_of(lines, figures=9, label="Results in figures"))
+    return markup.folded(
+        "Results in figures", markup.table_of(lines, figures=9, kind="md-ranking", label="Results in figures")
+    )
 
 
 def _figures(lane: int, place: int, run: Run) -> dict[str, str]:
@@ -253,7 +255,7 @@ def _figures(lane: int, place: int, run: Run) -> dict[str, str]:
         "Tokens/s": markup.number(g.tokens_per_second, 1),
         "Decode speed-up": markup.times(run.speedup, tokens, run.speedup_uncertainty),
         "Request speed-up": markup.times(run.request_speedup, tokens, run.speedup_uncertainty),
-        "Decoding, s": markup.number(g.seconds, 3),
+        "Decoding,\N{NO-BREAK SPACE}s": markup.number(g.seconds, 3),
         "Drafting": share("draft"),
         "Verification": share("verify"),
         "Overhead": share("policy"),
