@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
+from inspect import signature
 from logging import ERROR, getLogger
 from pathlib import Path
 from typing import Any, cast
@@ -76,12 +77,20 @@ def load_mtp(target: PreTrainedModel) -> MtpModel:
         ValueError: they are damaged, or the target runs on numbers of 8 bits, which the library would read of these
             layers without their scales.
     """
-    if any(weight.is_floating_point() and weight.itemsize == 1 for weight in target.parameters()):
+    of_8_bits = any(weight.is_floating_point() and weight.itemsize == 1 for weight in target.parameters())
+    # With 5.24 the library forgets how it has unpacked a target's layers.
+    published = read_config(Path(target.config.name_or_path) / "config.json")
+    if of_8_bits or ("quantization_config" in published and not hasattr(target, "_weight_conversions")):
         raise ValueError("its checkpoint holds numbers of 8 bits; name one of 16 bits, or remove the drafter")
     with _quietly():
         model = MtpModel.from_pretrained(target, device_map={"": target.device})
     check_finite(model.layers.named_parameters())
     return model
+
+
+def cache_argument(model: PreTrainedModel) -> str:
+    """What a model's forward calls its cache: ``transformers`` renamed it with 5.24."""
+    return "cache" if "cache" in signature(model.forward).parameters else "past_key_values"
 
 
 @contextmanager
@@ -149,9 +158,10 @@ def _probe(model: PreTrainedModel) -> None:
         raise ValueError(f"{type(model).__name__} keeps a recurrent state, which cannot be rolled back")
     ids = torch.tensor([[0, 1]], device=model.device)
     cache = DynamicCache()
-    model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+    cached: dict[str, Any] = {cache_argument(model): cache, "use_cache": True}
+    model(input_ids=ids, logits_to_keep=1, **cached)
     cache.crop(-1)
-    model(input_ids=ids[:, 1:], past_key_values=cache, use_cache=True, logits_to_keep=1)
+    model(input_ids=ids[:, 1:], logits_to_keep=1, **cached)
     if cache.get_seq_length() != 2:
         raise ValueError(f"{type(model).__name__} does not keep its past in a cache that can be rolled back")
 

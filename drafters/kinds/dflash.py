@@ -17,7 +17,7 @@ from drafters.base import FeatureSource, common_prefix
 from drafters.checkpoints.dflash import Output, dflash_config, is_published_dflash, own_outputs, read_dflash
 from drafters.checkpoints.digest import digest_of
 from drafters.checkpoints.hub import MODEL_FILES
-from drafters.checkpoints.loading import load_model
+from drafters.checkpoints.loading import cache_argument, load_model
 from drafters.checkpoints.model_sizes import cache_numbers, config_of, skeleton
 from drafters.checkpoints.tensor_files import read_config
 from drafters.errors import PoolError
@@ -92,7 +92,7 @@ class DFlashDrafter(BlockDrafter):
             context_hidden_states=features[None],
             attention_mask=self._masks(len(known)),
             position_ids=torch.arange(keep, len(known) + self.size, device=device)[None],
-            past_key_values=self.cache,
+            **{cache_argument(self.model): self.cache},
         )
         self.cache.crop(-self.size)
         self.cached = known

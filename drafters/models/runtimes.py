@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
+from drafters.checkpoints.loading import cache_argument
 from drafters.checkpoints.model_sizes import window_of
 from drafters.models import onnx_decoder, torch_decoder
 from drafters.models.decoder import Decoder, Group
@@ -70,6 +71,7 @@ class HubDecoder(Decoder):
     def __init__(self, model: PreTrainedModel):
         self.model = model
         self.parameter_count = model.num_parameters()
+        self._cache_argument = cache_argument(model)
         self.window = window_of(model) or 1 << 30
         self.last_id = int(model.config.get_text_config().vocab_size) - 1
         self._clear()
@@ -107,10 +109,10 @@ class HubDecoder(Decoder):
         output = self.model(
             # Tokens of the target that a drafter's smaller vocabulary lacks stand as its last one.
             input_ids=torch.tensor([list(ids)], device=self.model.device).clamp_(max=self.last_id),
-            past_key_values=self.cache,
             use_cache=True,
             logits_to_keep=last or 0,
             output_hidden_states=bool(capture),
+            **{self._cache_argument: self.cache},
             **extra,
         )
         self.captured = {layer: output.hidden_states[layer][0] for layer in capture}

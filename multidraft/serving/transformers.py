@@ -138,12 +138,14 @@ class _Processed(Decoding):
                 paths.append([*paths[parent + 1], token])
             rows = [torch.tensor([[*self.context, *path]], device=logits.device) for path in paths]
             logits = torch.cat([self.processors(ids, row[None]) for ids, row in zip(rows, logits, strict=True)])
-        return draft, verify(draft, logits, self.params, self._generator), logits
+            self.pool.target.decoder.likeliest = None  # it was of the logits before
+        return draft, verify(draft, logits, self.params, self._generator, self.pool.target.choices), logits
 
 
 def _check(input_ids: torch.Tensor, config: GenerationConfig, model_kwargs: dict[str, Any]) -> None:
     """Raise UserError for what cannot be done."""
-    mask, cache = model_kwargs.get("attention_mask"), model_kwargs.get("past_key_values")
+    mask = model_kwargs.get("attention_mask")
+    caches = [given for name in ("cache", "past_key_values") if (given := model_kwargs.get(name)) is not None]
     for name, instead in (("num_beams", "it does not search"), ("num_return_sequences", "call generate several times")):
         if (asked := getattr(config, name) or 1) > 1:  # the library has repeated the prompt as often
             raise UserError(f"Speculate writes one sequence: {name} must be 1, got {asked}; {instead}")
@@ -151,7 +153,7 @@ def _check(input_ids: torch.Tensor, config: GenerationConfig, model_kwargs: dict
         raise UserError(f"Speculate decodes one prompt at a time, got a batch of {input_ids.shape[0]}; loop over them")
     if mask is not None and not bool(mask.all()):
         raise UserError("Speculate takes prompts without padding: the attention mask must be all ones")
-    if cache is not None and cache.get_seq_length():
+    if any(cache.get_seq_length() for cache in caches):
         raise UserError("Speculate has caches of its own: pass the whole prompt instead of past_key_values")
     for name in ("inputs_embeds", "encoder_outputs", "pixel_values"):
         if model_kwargs.get(name) is not None:

@@ -64,6 +64,14 @@ def test_processors_and_stop_tokens_are_respected(model, speculate, settings):
         assert greedy(model, prompt, custom_generate=speculate, **settings) == greedy(model, prompt, **settings)
 
 
+@pytest.mark.parametrize("settings", [{}, {"do_sample": True}], ids=str)
+def test_what_the_target_would_have_written_is_told_after_the_processors(model, speculate, settings):
+    banned = greedy(model, PROMPTS[0])[0][-6:]
+    greedy(model, PROMPTS[0], custom_generate=speculate, bad_words_ids=[[token] for token in banned], **settings)
+    told = {token for round in speculate.generation.rounds for token in round.choices}
+    assert told and not told & {*banned}
+
+
 class AfterTwo(StoppingCriteria):
     """Ends a text that holds a token twice."""
 
