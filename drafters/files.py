@@ -31,10 +31,10 @@ def run_file(path: Path, known_as: str) -> ModuleType:
 def replacing(path: Path) -> Iterator[Path]:
     """A file beside ``path`` to write, which is put in its place then: an interruption leaves the old one, or none.
     Of a link it is the place of the file that it names; a device or a pipe is written itself."""
+    path = path.resolve()
     if path.exists() and not path.is_file():
         yield path
         return
-    path = path.resolve()
     part = path.with_name(f"{path.name}.part")
     try:
         yield part

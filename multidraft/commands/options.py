@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import math
 import os
 import sys
@@ -259,5 +260,7 @@ def _check_writable(path: Path) -> None:
         raise md.UserError(f"--out: the folder {folder} does not exist; create it first")
     try:
         path.open("a", encoding="utf-8").close()
+        if path.is_file() and not os.access(path.resolve().parent, os.W_OK):  # where it is to be replaced by another
+            raise PermissionError(errno.EACCES, "its folder takes no new files")
     except OSError as error:
         raise md.UserError(f"--out: {path} cannot be written ({error.strerror}); name another file") from None

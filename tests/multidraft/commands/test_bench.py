@@ -100,6 +100,8 @@ def test_a_full_disk_leaves_the_report_that_there_was(pool_card, suite, tmp_path
     assert report.read_text() == "what there was" and not list(tmp_path.glob("*.part"))
     assert main(bench) == 0 and json.loads(report.read_text())["runs"]["done"] == 2
     assert main([*bench[:-1], "/dev/stdout"]) == 0
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert main(bench) == 2 and "(its folder takes no new files); name another file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("how", [[], ["--batch-size", "2"]])
