@@ -26,7 +26,8 @@ def import_policies() -> None:
         if known_as in sys.modules:
             continue
         if not (path.is_file() and path.suffix == ".py"):
-            raise UserError(f"{FILES} names {name}, which is no Python file")
+            wrong = "is no Python file" if path.exists() else "does not exist"
+            raise UserError(f"{FILES} names {name}, which {wrong}")
         before = dict(POLICIES)
         try:
             run_file(path, known_as)

@@ -209,7 +209,11 @@ class _Text:
         self.sizes, self.costs, self.overhead = None, costs, 0.0
         if isinstance(table, Acceptances):
             self.sizes, table = (table.drafted.tolist(), table.nodes.tolist()), table.accepted
-        self.accepted = counts = np.asarray(table)
+        try:
+            self.accepted = counts = np.asarray(table)
+        except ValueError:
+            told = "table must be an array of counts (drafters, positions), got rows that are not of one length"
+            raise ValueError(told) from None
         numbers = not counts.size or (np.issubdtype(counts.dtype, np.integer) and counts.min() >= 0)
         if counts.ndim != 2 or not len(counts) or not numbers:
             got = f"got {counts.dtype} of the shape {counts.shape}"

@@ -37,7 +37,7 @@ def test_a_policy_in_a_file_of_ones_own_can_be_named(
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("gone.py", None, "which is no Python file"),
+        ("gone.py", None, "gone.py, which does not exist"),
         ("bad.py", "import nothing_of_this_name", "ModuleNotFoundError"),
         ("exits.py", "import sys\nsys.exit()", "exits.py cannot be imported: SystemExit"),
         ("mine.py", FILE.replace('"first"', '"ucb"'), "First: there is a policy 'ucb' already"),

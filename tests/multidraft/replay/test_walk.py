@@ -193,7 +193,9 @@ def test_a_text_is_no_longer_than_it_could_be():
         replay(np.ones((2, 5), dtype=int), "round-robin", max_new_tokens=4)
 
 
-@pytest.mark.parametrize("table", [np.ones(5, dtype=int), np.ones((2, 5)), -np.ones((2, 5), dtype=int), []])
+@pytest.mark.parametrize(
+    "table", [np.ones(5, dtype=int), np.ones((2, 5)), -np.ones((2, 5), dtype=int), [], [[1, 2], [1]]]
+)
 def test_a_table_holds_counts(table):
     with pytest.raises(ValueError, match="an array of counts"):
         replay(table, "round-robin")
