@@ -25,7 +25,15 @@ from multidraft.engine.laps import Laps
 from multidraft.engine.output import Output, StopTexts, TokenLogprob, logprobs_of
 from multidraft.engine.verify import Verdict, verify
 from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Feedback, Policy, canonical_spec
-from multidraft.policies.faults import chosen_arm, chosen_length, chosen_readers, chosen_span, raised_by
+from multidraft.policies.faults import (
+    chosen_arm,
+    chosen_length,
+    chosen_readers,
+    chosen_span,
+    raised_by,
+    told_chances,
+    told_number,
+)
 from storage.records import Generation, Round, Status, Turn
 
 if TYPE_CHECKING:
@@ -172,7 +180,7 @@ class Decoding(Iterator[Round]):
         policy, drafting, costs, laps = self.policy, self._drafting, self.pool.costs, Laps(self._clock, own_seconds)
         drafting.benched.tokens = len(self.generation.token_ids)
         room = min(self.params.max_new_tokens - drafting.benched.tokens, self.pool.target.window - len(self.context))
-        chances = policy.probabilities()
+        chances = told_chances(self.generation.policy, policy.probabilities())
         # With room for one token there is nothing to draft, hence nothing to choose or to learn.
         arm, length = self._choice(room) if room > 1 else (NO_DRAFTER, 0)
         laps.end("policy")
@@ -203,9 +211,9 @@ class Decoding(Iterator[Round]):
             drafter=self.pool.drafters[done.arm].name if done.length else None,
             text="".join(pieces),
             pieces=tuple(pieces),
-            reward=policy.last_reward if done.length else None,
+            reward=self._reward if done.length else None,
             block_divergence=divergence,
-            probabilities=None if chances is None else tuple(chances),
+            probabilities=chances,
             evaluated=0.0 if gamma is None else unread,
             **record,
             **laps.record(),
@@ -296,7 +304,11 @@ class Decoding(Iterator[Round]):
         drafted, emitted = len(done.main_path), len(done.tokens)
         feedback = Feedback(done.arm, drafted, done.accepted, emitted, done.length, divergence, gamma, seconds)
         self.policy.update(feedback)
-        self._experience.add(feedback, self.policy.last_reward)
+        self._experience.add(feedback, self._reward)
+
+    @property
+    def _reward(self) -> float | None:
+        return told_number(self.generation.policy, "last_reward", self.policy.last_reward)
 
     def _status(self, round: Round) -> Status:
         if self._stopped:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from operator import index
 from pathlib import Path
@@ -49,6 +50,26 @@ def chosen_readers(spec: str, choice: Any, count: int) -> tuple[int, ...]:
     if any(arm not in range(count) for arm in readers):
         raise PolicyError(f"policy {spec!r} gave {choice!r:.60} as candidates; they must be among 0 to {count - 1}")
     return readers  # type: ignore[return-value]
+
+
+def told_number(spec: str, name: str, value: Any) -> float | None:
+    """A number that the policy ``spec`` tells for the record; raises :class:`PolicyError` for what is neither a finite
+    one nor ``None``: no JSON could hold it."""
+    try:
+        number = None if value is None else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if number is not None and not math.isfinite(number):
+        raise PolicyError(f"policy {spec!r} gave {value!r:.60} as {name}; it must be a finite number or None")
+    return number
+
+
+def told_chances(spec: str, value: Any) -> tuple[float, ...] | None:
+    """Likewise the probabilities of its arms, which are as many numbers, or ``None``."""
+    chances = tuple(value) if isinstance(value, Iterable) else value
+    if chances is None or (isinstance(chances, tuple) and None not in chances):
+        return chances and tuple(told_number(spec, "a probability", chance) or 0.0 for chance in chances)
+    raise PolicyError(f"policy {spec!r} gave {value!r:.60} as probabilities; they must be a list of numbers, or None")
 
 
 def raised_by(policy: object | None, spec: str, error: BaseException) -> PolicyError | None:

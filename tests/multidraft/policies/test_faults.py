@@ -1,5 +1,6 @@
 """Policies that misbehave: whoever plays them says which, what and where."""
 
+import math
 import re
 
 import numpy as np
@@ -92,6 +93,41 @@ def test_what_is_no_choice(play, attributes, message):
     with pytest.raises(PolicyError) as caught:
         play(stubborn(**attributes))
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        (
+            {"chances": [0.5, math.nan]},
+            "policy 'stubborn' gave nan as a probability; it must be a finite number or None",
+        ),
+        ({"chances": ["a"]}, "policy 'stubborn' gave 'a' as a probability; it must be a finite number or None"),
+        ({"chances": 0.5}, "policy 'stubborn' gave 0.5 as probabilities; they must be a list of numbers, or None"),
+        (
+            {"chances": [None]},
+            "policy 'stubborn' gave [None] as probabilities; they must be a list of numbers, or None",
+        ),
+        ({"reward": "high"}, "policy 'stubborn' gave 'high' as last_reward; it must be a finite number or None"),
+        ({"reward": math.inf}, "policy 'stubborn' gave inf as last_reward; it must be a finite number or None"),
+    ],
+)
+def test_what_no_record_can_hold(pool, attributes, message):
+    class Telling(Stubborn):
+        chances, reward = None, None
+
+        def begin(self, context=None):
+            super().begin(context)
+            self.last_reward = self.reward
+
+        def probabilities(self):
+            return self.chances
+
+    with pytest.raises(PolicyError) as caught:
+        generate(pool, PROMPT, type("Made", (Telling,), attributes)(["a", "b", "c", "d"]), GREEDY)
+    assert str(caught.value) == message
+    told = type("Made", (Telling,), {"chances": np.full(4, 0.25)})(["a", "b", "c", "d"])
+    assert generate(pool, PROMPT, told, GREEDY).rounds[0].probabilities == (0.25,) * 4
 
 
 def test_numpy_numbers_are_choices(pool):
