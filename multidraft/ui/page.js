@@ -148,13 +148,13 @@ function ran() {
 document.addEventListener("click", ({ target }) => { if (target.closest("#run")) ran(); }, true);
 
 // On a slow network the server's first word of a run takes its time: until then the page says that it is starting, and if
-// the server does not take it, that it has not (jobs.py). The button is out of use meanwhile.
+// the server does not take it, that it has not (answered_at_once of jobs.py). The button is out of use meanwhile.
 const live = (interactive) => ({ interactive, __type__: "update" });
 function starting(button, said) {
   return document.getElementById(button)?.disabled ? [] : [said, live(false)]; // one is under way
 }
 function notStarted(shown, said) {
-  return [shown.includes("md-starting") ? said : undefined, live(true)];
+  return [shown?.includes("md-starting") ? said : undefined, live(true)];
 }
 
 // What a run shows is scrolled to where it begins in the lower half of the window, and on a phone, there at once: the

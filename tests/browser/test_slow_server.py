@@ -78,6 +78,33 @@ def test_what_the_server_does_not_take_can_be_asked_for_again(page: Page, starte
     expect(status.locator(".md-done")).to_be_visible()
 
 
+@pytest.mark.usefixtures("recorded")
+@pytest.mark.parametrize(
+    ("button", "place", "doing", "failed"),
+    [
+        ("#advise", "#dashboard-verdict", "Working out the verdict …", "No verdict"),
+        ("#learnt", "#dashboard-lessons", "Replaying the queries …", "Nothing to show"),
+        ("#beginning-ask", "#beginning", "Predicting …", "No prediction"),
+    ],
+)
+def test_what_the_dashboard_works_out_is_said_before_the_server_answers(
+    page: Page, button: str, place: str, doing: str, failed: str
+) -> None:
+    page.get_by_role("tab", name="Dashboard").click()
+    expect(page.locator("#policy-summary")).to_contain_text("RateHedge")
+    page.wait_for_timeout(1000)  # the charts are asked for by the queue as well
+    page.locator("#beginning-prompt textarea").fill("Add 2 and 3.")
+    held: list[Route] = []
+    page.route(JOIN, lambda route: held.append(route))
+    page.locator(button).click()
+    expect(page.locator(place)).to_have_text(doing)
+    page.unroute(JOIN)
+    expect(page.locator(f"{place} .md-busy")).to_have_count(0)
+    page.route(JOIN, lambda route: route.fulfill(status=503))
+    page.locator(button).click()
+    expect(page.locator(f"{place} [role=alert]")).to_contain_text(f"{failed}: the server did not take it.")
+
+
 def test_a_race_that_can_no_longer_be_followed_is_found_again(page: Page) -> None:
     open_short(page, "race")
     joins: list[Route] = []

@@ -16,6 +16,36 @@ from multidraft.ui.widgets.markup import message_html
 J = TypeVar("J", bound=Job[Any])
 
 
+def answered_at_once(
+    events: Sequence[Any],
+    call: Callable[..., Any],
+    inputs: Any,
+    outputs: Any,
+    own: list[Any],
+    button: gr.Button,
+    doing: str,
+    failed: str,
+    **named: Any,
+) -> Dependency:
+    """Call ``call`` on ``events`` of ``button``, which the page answers at once: the server, on a slow network, takes
+    its time.
+
+    Args:
+        own: what the page changes by itself: the line that says ``doing`` until the server answers, and that it
+            ``failed`` if the server does not take it; and ``button``, if it is to be out of use meanwhile.
+    """
+    begun = json.dumps(message_html("busy md-starting", doing))
+    refused = json.dumps(
+        message_html("error", f"{failed}: the server did not take it. Please try again.", refused=True)
+    )
+    script = f"() => starting({json.dumps(button.elem_id)}, {begun}).slice(0, {len(own)})"
+    gr.on(events, None, None, own, js=script, **PRIVATE)
+    answered = gr.on(events, call, inputs, outputs, **named)
+    script = f"(said) => notStarted(said, {refused}).slice(0, {len(own)})"
+    answered.failure(None, own[0], own, js=script, **PRIVATE)
+    return answered
+
+
 class RunButtons(Generic[J]):
     """The button that starts a job of a kind and the one that stops it: one of them is live.
 
@@ -40,31 +70,21 @@ class RunButtons(Generic[J]):
     def starts(
         self, events: Sequence[Any], start: Callable[..., Any], inputs: Any, outputs: Any, status: gr.HTML, **named: Any
     ) -> Dependency:
-        """Call ``start`` on ``events``. Until it answers, which on a slow network takes its time, ``status`` says that
-        the job is starting and the button is out of use; if the server does not take it, that it has not started."""
+        """Call ``start`` on ``events``; until it answers, ``status`` says that the job is starting and the button is
+        out of use."""
         self.status = status
-        gr.on(events, None, None, [status, self.run], js=f"() => {self._starting}", **PRIVATE)
-        started = gr.on(events, start, inputs, outputs, **named)
-        started.failure(None, status, [status, self.run], js=f"(said) => {self._not_started}", **PRIVATE)
-        return started
+        return answered_at_once(events, start, inputs, outputs, [status, self.run], **self._said, **named)
 
     def presses(self, event: Any, fill: Callable[..., Any], inputs: Any, fields: Any, js: str) -> None:
         """On ``event``, have ``fill`` give the job's ``fields`` their values, and then the script ``js`` press the
         button; from ``event`` on the job is said to start."""
-        event(None, None, self.status, js=f"() => {self._starting}[0]", **PRIVATE)
-        filled = event(fill, inputs, fields, **QUICK)
+        filled = answered_at_once([event], fill, inputs, fields, [self.status], **self._said, **QUICK)
         filled.success(None, js=js, **PRIVATE)
-        filled.failure(None, self.status, self.status, js=f"(said) => {self._not_started}[0]", **PRIVATE)
 
     @property
-    def _starting(self) -> str:
-        said = message_html("busy md-starting", f"Starting the {self.name} …")
-        return f"starting({json.dumps(self.run.elem_id)}, {json.dumps(said)})"
-
-    @property
-    def _not_started(self) -> str:
-        text = f"The {self.name} has not started: the server did not take it. Please try again."
-        return f"notStarted(said, {json.dumps(message_html('error', text, refused=True))})"
+    def _said(self) -> dict[str, Any]:
+        doing, failed = f"Starting the {self.name} …", f"The {self.name} has not started"
+        return {"button": self.run, "doing": doing, "failed": failed}
 
     def find(self, id: str) -> J | None:
         return self.jobs.find(id, self.kind)

@@ -21,6 +21,7 @@ from multidraft.service.lab import COLD, ROUTED, TAUGHT, LabWork, Learnt
 from multidraft.service.workbench import Workbench
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.events import HIDDEN
+from multidraft.ui.widgets.jobs import answered_at_once
 from multidraft.ui.widgets.markup import count
 from multidraft.ui.widgets.verdict import watched
 from storage.figures import ratio_of_totals
@@ -86,7 +87,8 @@ def build(workbench: Workbench) -> None:
         )
         ask = gr.Button("Predict", size="md", scale=0, min_width=110, elem_id="beginning-ask")
     said = gr.HTML("", js_on_load=None, elem_id="beginning")
-    gr.on([ask.click, prompt.submit], partial(answer, workbench), prompt, said, **HIDDEN)
+    events, call = [ask.click, prompt.submit], partial(answer, workbench)
+    answered_at_once(events, call, prompt, said, [said], ask, "Predicting …", "No prediction", **HIDDEN)
 
 
 def answer(workbench: Workbench, prompt: str) -> Markup:

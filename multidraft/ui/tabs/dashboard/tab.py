@@ -29,6 +29,7 @@ from multidraft.ui.widgets import events
 from multidraft.ui.widgets.charts import plot
 from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, Updates
 from multidraft.ui.widgets.exports import export_file
+from multidraft.ui.widgets.jobs import answered_at_once
 from multidraft.ui.widgets.markup import heading_html, message_html, problem_html
 from multidraft.ui.widgets.verdict import watched_verdict
 from storage import aggregates, queries
@@ -138,10 +139,14 @@ class Dashboard:
         changes = [control.change if isinstance(control, gr.DateTime) else control.input for control in self.filters]
         overview = [self.note, self.body, self.mixture, self.restrict, self.summary, self.legend]
         overview += [self.usual, self.verdict, self.taught]
-        asked = ((self.advise, watched_verdict, self.verdict), (self.lessons, learnt.watched_lessons, self.taught))
+        asked = (
+            (self.advise, watched_verdict, self.verdict, "Working out the verdict …", "No verdict"),
+            (self.lessons, learnt.watched_lessons, self.taught, "Replaying the queries …", "Nothing to show"),
+        )
         at_most: dict[str, Any] = {"concurrency_limit": ReplayJob.limit, **HIDDEN}
-        for button, watched, place in asked:
-            button.click(partial(self.advised, watched), self.filters, place, **at_most)
+        for button, watched, place, *said in asked:
+            call = partial(self.advised, watched)
+            answered_at_once([button.click], call, self.filters, place, [place], button, *said, **at_most)
         choices = self.filters[: len(CONTROLS)]
         shown = gr.on(
             [tab.select, self.refresh.click, self.narrowed.change, self.exchange.imported.change, *changes],
