@@ -105,6 +105,21 @@ def test_what_the_dashboard_works_out_is_said_before_the_server_answers(
     expect(page.locator(f"{place} [role=alert]")).to_contain_text(f"{failed}: the server did not take it.")
 
 
+@pytest.mark.parametrize("button", ["#load-without", "#pools [data-pool]:enabled"])
+def test_a_pool_is_said_to_be_asked_for_before_the_server_answers(page: Page, button: str) -> None:
+    page.get_by_role("tab", name="Pool").click()
+    load, status = page.locator(button).first, page.locator("#pool-status")
+    expect(load).to_be_enabled()
+    page.wait_for_timeout(1000)  # opening the tab asks the server as well
+    held: list[Route] = []
+    page.route(JOIN, lambda route: held.append(route))
+    load.click()
+    expect(status).to_have_text("Asking for the pool …")
+    for route in held:
+        route.fulfill(status=503)
+    expect(status.get_by_role("alert")).to_contain_text("The pool is not being loaded")
+
+
 def test_a_race_that_can_no_longer_be_followed_is_found_again(page: Page) -> None:
     open_short(page, "race")
     joins: list[Route] = []

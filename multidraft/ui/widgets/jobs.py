@@ -22,7 +22,7 @@ def answered_at_once(
     inputs: Any,
     outputs: Any,
     own: list[Any],
-    button: gr.Button,
+    button: gr.Button | gr.HTML,
     doing: str,
     failed: str,
     **named: Any,

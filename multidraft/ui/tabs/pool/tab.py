@@ -24,6 +24,7 @@ from multidraft.ui.pool_line import PoolLine, progress_text
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.charts import drafter_task_figure, plot
 from multidraft.ui.widgets.events import HIDDEN, QUICK, Updates, clicked
+from multidraft.ui.widgets.jobs import answered_at_once
 from multidraft.ui.widgets.markup import UNKNOWN, count, macros, number
 from multidraft.ui.widgets.tokens import arm_classes, token
 from storage import aggregates
@@ -182,8 +183,10 @@ class PoolTab:
         line.changed(self.show, None, shown)
         line.changed(self.state, None, progress)
         watched = dict[str, Any](concurrency_limit=32, trigger_mode="once", **HIDDEN)
-        gr.on([self.known.click, tab.select], self.load, None, [*progress, *shown], **watched)
-        self.reload.click(self.load_without, self.left_out, [*progress, *shown], **watched)
+        tab.select(self.load, None, [*progress, *shown], **watched)
+        said: Any = ("Asking for the pool …", "The pool is not being loaded")
+        for asks, call, fields in ((self.known, self.load, None), (self.reload, self.load_without, self.left_out)):
+            answered_at_once([asks.click], call, fields, [*progress, *shown], [self.status], asks, *said, **watched)
         self.stop_loading.click(self.stop, None, None, **QUICK)
 
     def linked(self, request: gr.Request) -> list[str]:
