@@ -94,22 +94,25 @@ def ids_on(
     return read_column(path, f"SELECT id FROM runs {where} ORDER BY id DESC LIMIT ?", [*values, newest])[::-1]
 
 
-def seconds_per_run(path: str | Path, card_hash: str, hardware: str, dtype: str) -> float | None:
-    """What a run of the newest batch or benchmark on a pool and machine took, by the times at which its runs began, per
-    token that it was allowed: the baseline, the scores and all that went on beside it included. ``None`` is unknown."""
+def seconds_per_run(
+    path: str | Path, card_hash: str, hardware: str, dtype: str, max_new_tokens: float
+) -> tuple[float, int] | None:
+    """What a run of the newest batch or benchmark on a pool and machine took, by the times at which its runs began: the
+    baseline, the scores and all that went on beside it included; and how many tokens it was allowed. One of as many as
+    ``max_new_tokens`` is preferred. ``None`` is unknown."""
     made_on = Filter(card_hash=card_hash, hardware=hardware, dtype=dtype, source=("batch", "bench"))
     where, values = made_on.where("streams = 1", FINISHED)
-    columns = "batch_id, 86400 * julianday(created_at), max_new_tokens"
+    columns = "batch_id, max_new_tokens, 86400 * julianday(created_at)"
     sql = f"SELECT {columns} FROM runs {where} ORDER BY id DESC LIMIT {RECENT}"
-    by_batch: dict[str, list[tuple[float, int]]] = {}
-    for batch, began, tokens in read_rows(path, sql, values):
-        by_batch.setdefault(batch, []).append((began, tokens))
-    for runs in by_batch.values():
-        gaps = -np.diff([began for began, _ in runs])
-        if len(runs) >= FEWEST_RUNS and (gaps > 0).any():
-            gaps = gaps[gaps <= PAUSE * np.median(gaps[gaps > 0])]
-            return float(gaps.mean() / np.mean([tokens for _, tokens in runs]))
-    return None
+    began: dict[tuple[str, int], list[float]] = {}
+    for batch, tokens, at in read_rows(path, sql, values):
+        began.setdefault((batch, tokens), []).append(at)
+    found = list[tuple[float, int]]()
+    for (_, tokens), times in began.items():
+        gaps = -np.diff(times)
+        if len(times) >= FEWEST_RUNS and (gaps > 0).any():
+            found.append((float(gaps[gaps <= PAUSE * np.median(gaps[gaps > 0])].mean()), tokens))
+    return next((took for took in found if took[1] == max_new_tokens), found[0] if found else None)
 
 
 def timed_rounds(path: str | Path, ids: Sequence[int]) -> list[dict[str, Any]]:

@@ -236,14 +236,17 @@ class Batch:
             if at_once > 1 or not policies or limit is None or limit < 0 or length is None or length < 1:
                 return ""
             prompts = len(spread(load_suite(file or suite or "").items, int(limit) or None))
-            each = seconds_per_run(workbench.store.path, pool.card_hash, workbench.hardware, pool.dtype)
+            made_on = pool.card_hash, workbench.hardware, pool.dtype
+            took = seconds_per_run(workbench.store.path, *made_on, max_new_tokens=length)
         except (SuiteError, StorageError):  # the line on the suite, or the dashboard, says what is wrong
             return ""
-        tokens, plain = prompts * length, pool.costs.plain
-        if each:
-            return view.takes_html(prompts, len(policies), tokens * len(policies) * each)
-        most = tokens * (len(policies) + 1) * plain.mean if plain.weight else 0.0
-        return view.takes_html(prompts, len(policies), most, at_most=True)
+        if took:  # a run of more tokens takes longer, and at most as much longer
+            seconds, allowed = took
+            most = prompts * len(policies) * seconds * max(length / allowed, 1.0)
+            return view.takes_html(prompts, len(policies), most, None if allowed == length else allowed)
+        plain = pool.costs.plain
+        most = prompts * length * (len(policies) + 1) * plain.mean if plain.weight else 0.0
+        return view.takes_html(prompts, len(policies), most, 0)
 
     def open(self, id: str, event: gr.EventData) -> str:
         """The prompt that was clicked in the table of results, under all its policies."""

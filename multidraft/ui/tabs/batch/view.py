@@ -135,17 +135,19 @@ def unfinished_html(asked: Mapping[str, Any], done: int, waits: bool) -> Markup:
     )
 
 
-def takes_html(prompts: int, policies: int, seconds: float, at_most: bool = False) -> Markup:
-    """How much a batch would be, and how long it would take; 0 seconds are unknown."""
+def takes_html(prompts: int, policies: int, seconds: float, limit: int | None) -> Markup:
+    """How much a batch would be, and how long it would take, 0 seconds being unknown: by the newest one with the same
+    limit of tokens (``None``) or another ``limit``, or by autoregressive decoding (0)."""
     runs = f"{count(prompts, 'prompt')} under {count(policies, 'policy')}"
     if not seconds:
         return markup.caption_html(f"{runs}.")
-    time = duration(seconds)
-    if at_most:
-        return markup.caption_html(
-            f"{runs}: {time} at most on a quiet machine, by autoregressive decoding up to max new tokens."
-        )
-    return markup.caption_html(f"{runs}: {time}, by the newest batch on this machine.")
+    if limit is None:
+        by = ", by the newest batch on this machine"
+    elif limit:
+        by = f" at most on a quiet machine, by the newest batch on it, of {limit:,} new tokens at most"
+    else:
+        by = " at most on a quiet machine, by autoregressive decoding up to max new tokens"
+    return markup.caption_html(f"{runs}: {duration(seconds)}{by}.")
 
 
 def duration(seconds: float) -> str:

@@ -312,7 +312,18 @@ def test_how_long_a_batch_would_take_is_said_by_what_the_newest_took(workbench: 
     late = datetime(2026, 1, 3, tzinfo=UTC)  # the server was down
     workbench.store.add(make_run(**made_on, source="batch", batch_id="a", created_at=late))
     assert workbench.store.flush()
-    assert "under 2 policies: about 17 min, by the newest" in tab.takes("pocket", None, ["ucb", "exp3"], 10, 17, 1)
+    for length, said in (
+        (20, "about 20 min, by the newest batch on this machine."),
+        (17, "about 20 min at most on a quiet machine, by the newest batch on it, of 20 new tokens at most."),
+        (40, "about 40 min at most on a quiet machine, by the newest batch on it, of 20 new tokens at most."),
+    ):
+        assert f"under 2 policies: {said}" in tab.takes("pocket", None, ["ucb", "exp3"], 10, length, 1)
+    for minute in range(5):
+        at = datetime(2026, 1, 4, 0, 2 * minute, tzinfo=UTC)
+        workbench.store.add(make_run(**{**made_on, "max_new_tokens": 8}, source="batch", batch_id="b", created_at=at))
+    assert workbench.store.flush()
+    assert "about 20 min, by the newest" in tab.takes("pocket", None, ["ucb", "exp3"], 10, 20, 1)
+    assert "about 40 min, by the newest" in tab.takes("pocket", None, ["ucb", "exp3"], 10, 8, 1)
     assert tab.takes("pocket", None, [], 10, 100, 1) == ""
     assert "did you mean ucb?" in tab.takes("pocket", None, ["ucb", "ucbb"], 10, 100, 1)
     assert tab.takes("pocket", None, ["ucb"], 10, 100, 4) == tab.takes(None, None, ["ucb"], 0, 100, 1) == ""
