@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass, replace
-from numbers import Integral
+from numbers import Integral, Real
 
 import numpy as np
 import torch
@@ -55,8 +55,10 @@ class SamplingParams:
                 raise ValueError(f"{name} must be at {bound}, got {quoted(value)}")
         for name in ("temperature", "top_p"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)):
+            if isinstance(value, bool) or not isinstance(value, Real):
                 raise ValueError(f"{name} must be a number, got {quoted(value)}")
+            if not isinstance(value, int):  # one too large for a float is told as such
+                object.__setattr__(self, name, float(value))
         if not 0 <= self.temperature <= sys.float_info.max:  # false for nan, too
             raise ValueError(f"temperature must be 0 (greedy) or a positive number, got {quoted(self.temperature)}")
         if not 0 < self.top_p <= 1:

@@ -99,6 +99,14 @@ def test_draw_never_takes_what_has_probability_zero():
     assert {draw(torch.tensor([0.0, 2.0, 0.0, 1.0]), generator) for _ in range(200)} == {1, 3}
 
 
+def test_numbers_of_numpy_are_taken_as_pythons():
+    params = SamplingParams(np.int64(5), np.float32(0.5), np.float64(0.9), np.int32(3))
+    assert params == SamplingParams(5, 0.5, 0.9, 3)
+    assert [type(value) for value in (params.max_new_tokens, params.temperature, params.top_p)] == [int, float, float]
+    with pytest.raises(ValueError, match="temperature must be 0"):
+        SamplingParams(temperature=np.float32("nan"))
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
