@@ -189,6 +189,7 @@ class CostMeter:
         verify_seconds: float,
         emitted: int,
         depth: int | None = None,
+        accepted: int | None = None,
     ) -> None:
         """A round was played.
 
@@ -198,6 +199,7 @@ class CostMeter:
             nodes: drafted tokens that the target scored.
             emitted: tokens that everybody else now has to read.
             depth: of the draft, where it was a tree; of a chain it is the number of nodes.
+            accepted: drafted tokens among those emitted, where one of them is the last; by default all but one.
         """
         (self.verify if nodes or self.crowd.texts > 1 else self.plain).clock(nodes, verify_seconds)
         self.crowd.played(emitted, arm is not None)
@@ -207,7 +209,7 @@ class CostMeter:
             drafted = max(nodes if depth is None else depth, 1)  # to find nothing to say takes a look too
             if nodes:
                 self.widths[arm].add(1.0, nodes / drafted)
-                vain = max(drafted - (emitted - 1), 0)
+                vain = max(drafted - (emitted - 1 if accepted is None else accepted), 0)
                 self.chances[arm] = LinearFit.MEMORY * self.chances[arm] + min(vain + 1, length - drafted + vain)
                 self.overran[arm] = LinearFit.MEMORY * self.overran[arm] + vain
             unread, step = self.unread.tokens[arm], self.steps[arm]

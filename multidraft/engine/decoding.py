@@ -195,7 +195,8 @@ class Decoding(Iterator[Round]):
         divergence = drafting.divergence(done) if policy.uses_block_divergence and done.length else None
         alone = done.arm if done.length and not done.together and done.arm not in drafting.benched else None
         seconds = laps.own["draft"], laps.own["verify"]
-        costs.played(alone, done.length, len(done.draft), *seconds, emitted=len(done.tokens), depth=done.draft.depth)
+        brought = {"emitted": len(done.tokens), "depth": done.draft.depth, "accepted": done.accepted}
+        costs.played(alone, done.length, len(done.draft), *seconds, **brought)
         unread = costs.unread.mean
         laps.end("policy")
         gamma = self._evaluate(done) if room > 1 else None

@@ -42,6 +42,13 @@ def test_a_meter_recovers_what_rounds_cost():
     assert found.evaluation_seconds(30) == pytest.approx(true.evaluation_seconds(30), rel=0.1)
 
 
+def test_a_text_that_ends_with_a_drafted_token_has_none_drafted_in_vain():
+    for accepted, overrun in ((3, 0.0), (None, 0.5)):
+        meter = CostMeter(1)
+        meter.played(0, 8, 3, 0.1, 0.1, emitted=3, accepted=accepted)
+        assert meter.costs(8).overrun.tolist() == [overrun]
+
+
 def test_how_much_is_drafted_in_vain_is_learnt_whatever_came_first_and_whatever_is_accepted():
     meter = CostMeter(2)
     for drafted in [1, 0] * 5:
