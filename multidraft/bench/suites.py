@@ -155,22 +155,20 @@ class _File:
 
     def __init__(self, path: Path, max_lines: int):
         self.path, self.max_lines = path, max_lines
+        with path.open("rb") as file:
+            self.head = file.read(SMALL)
 
     def decode(self, raw: bytes, begin: int = 0) -> str:
         """The text of ``raw``, which begins at byte ``begin``; a :class:`SuiteError` if it is not UTF-8."""
         try:
-            return raw.decode("utf-8" if begin else "utf-8-sig")
+            text = raw.decode("utf-8" if begin else "utf-8-sig")
+            if (wrong := raw.find(b"\0")) < 0:
+                return text
         except UnicodeDecodeError as error:
-            if b"\0" in self.head and not self.head.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
-                raise SuiteError(f"{self.path.name} is a picture or other binary file, not text") from None
-            raise SuiteError(
-                f"{self.path.name} is not UTF-8 text (byte {begin + error.start}); save it as UTF-8"
-            ) from None
-
-    @property
-    def head(self) -> bytes:
-        with self.path.open("rb") as file:
-            return file.read(SMALL)
+            wrong = error.start
+        if b"\0" in self.head and not self.head.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+            raise SuiteError(f"{self.path.name} is a picture or other binary file, or text in UTF-16; save it as UTF-8")
+        raise SuiteError(f"{self.path.name} is not UTF-8 text (byte {begin + wrong}); save it as UTF-8")
 
     def lines(self) -> Iterator[tuple[int, str | None]]:
         """All lines with their numbers; ``None`` for one of more than ``MAX_ENTRY`` bytes."""

@@ -149,9 +149,9 @@ def test_an_empty_file(tmp_path, name, content):
         load(tmp_path, name, content)
 
 
-def test_a_picture_is_called_one(tmp_path):
-    for content in (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", bytes(range(256))):
-        with pytest.raises(SuiteError, match=r"pic\.jsonl is a picture or other binary file, not text"):
+def test_what_is_no_text_in_utf_8_is_called_so(tmp_path):
+    for content in (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", bytes(range(256)), "{}".encode("utf-16-le")):
+        with pytest.raises(SuiteError, match=r"pic\.jsonl is a picture or other binary file, or text in UTF-16"):
             load(tmp_path, "pic.jsonl", content)
 
 
