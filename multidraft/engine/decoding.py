@@ -286,7 +286,7 @@ class Decoding(Iterator[Round]):
         elif self.policy.uses_soft_gamma and done.logits is not None:
             self._unseen_p.append(probabilities(done.logits[done.rows], self.params))
         asked = chosen_span(self.generation.policy, self.policy.evaluation_span)
-        if asked:  # of a large vocabulary they take megabytes a token
+        if asked:  # each is of a whole vocabulary
             del self._unseen_p[:-asked]
         if not self._wants_evaluation(len(done.tokens)):
             return None
