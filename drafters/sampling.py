@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
+from numbers import Real
 
 import numpy as np
 import torch
 
+from drafters.arguments import whole
 from drafters.errors import quoted
 
 MAX_NEW_TOKENS = 1_000_000
@@ -47,9 +48,9 @@ class SamplingParams:
             value, low = getattr(self, name), 0 if name == "top_k" else 1
             if value is None and name == "draft_length":
                 continue
-            if isinstance(value, bool) or not isinstance(value, Integral):
+            if (number := whole(value)) is None:
                 raise ValueError(f"{name} must be a whole number, got {quoted(value)}")
-            object.__setattr__(self, name, value := int(value))  # which NumPy's are not
+            object.__setattr__(self, name, value := number)
             if not low <= value <= high:
                 bound = f"least {low}" if value < low else f"most {high:,}"
                 raise ValueError(f"{name} must be at {bound}, got {quoted(value)}")

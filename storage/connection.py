@@ -101,6 +101,12 @@ def _keep(path: Path, migration: str) -> None:
         part.unlink(missing_ok=True)
 
 
+def is_database(file: Path) -> bool:
+    """Whether a file is an SQLite database, by how it begins; raises ``OSError`` for one that cannot be read."""
+    with file.open("rb") as content:
+        return content.read(16) == b"SQLite format 3\0"
+
+
 def read_only(path: Path, *, immutable: bool = False) -> sqlite3.Connection:
     """A connection to the file at an absolute path, which must be there, as it is; nobody writes an ``immutable``
     one."""

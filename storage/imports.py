@@ -18,7 +18,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from drafters.errors import UserError, fault_message
 from drafters.sampling import SamplingParams
-from storage.connection import read_rows
+from storage.connection import is_database, read_rows
 from storage.deletion import deleted
 from storage.problems import StorageError
 from storage.records import Generation
@@ -228,11 +228,8 @@ def _content(file: Path) -> str:
     if file.suffix.lower() == ".zip":
         raise UserError(f"{file.name} is an archive: unpack it and import the files in it; name {KNOWN}")
     try:
-        with file.open("rb") as content:
-            if content.read(16) == b"SQLite format 3\0":
-                raise UserError(
-                    f"{file.name} is a database: the runs of a history are added by `restore`, not imported"
-                )
+        if is_database(file):
+            raise UserError(f"{file.name} is a database: the runs of a history are added by `restore`, not imported")
         if (size := file.stat().st_size) > MAX_BYTES:
             raise UserError(f"{file.name} has {size / 2**20:.0f} MB; {MAX_BYTES >> 20} MB can be read: split the file")
         return file.read_text("utf-8-sig")

@@ -65,7 +65,7 @@ class DFlashDrafter(BlockDrafter):
         self.name, self.model, self.target, self.source = name, model.eval(), target, source
         # The configuration counts layers by what leaves them, hidden states are counted by what enters.
         self.layers = tuple(int(layer) + 1 for layer in config.target_layer_ids)
-        self.size = int(config.block_size)
+        self.size, self._cache_argument = int(config.block_size), cache_argument(model)
         self.output = output
         self.parameter_count = model.num_parameters() + (0 if output is None else output.weight.numel())
         source.watch(self.layers)
@@ -92,7 +92,7 @@ class DFlashDrafter(BlockDrafter):
             context_hidden_states=features[None],
             attention_mask=self._masks(len(known)),
             position_ids=torch.arange(keep, len(known) + self.size, device=device)[None],
-            **{cache_argument(self.model): self.cache},
+            **{self._cache_argument: self.cache},
         )
         self.cache.crop(-self.size)
         self.cached = known

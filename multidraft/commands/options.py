@@ -22,15 +22,12 @@ from multidraft.engine.arguments import read_seed
 from multidraft.policies import canonical_spec, check_specs
 from multidraft.policies.specs import without_divergence
 from storage.aggregates import filters
-from storage.connection import check_writable
+from storage.connection import check_writable, is_database
 from storage.filters import Filter
 from storage.queries import count
 
 if TYPE_CHECKING:
     from drafters.pool import Pool
-
-SQLITE = b"SQLite format 3"
-"""What a history begins with."""
 
 REPLAY_POLICIES = "ucb:reward=be,exp3:reward=be,ucbspec,exp3spec,normal-hedge,rate-hedge"
 
@@ -250,9 +247,9 @@ def check_not_over(out: Path, *used: Path) -> None:
         if os.path.realpath(path) == os.path.realpath(out) or (there and path.is_file() and path.samefile(out)):
             raise md.UserError(f"{out} would be written over, which the command reads or records in; name another file")
     if there:
-        with suppress(OSError), out.open("rb") as file:
-            if file.read(len(SQLITE)) == SQLITE:
-                raise md.UserError(f"{out} is a history, which would be lost; name another file")
+        with suppress(OSError):  # one that cannot be read is told of where it is to be written
+            if is_database(out):
+                raise md.UserError(f"{out} is a database, which would be lost; name another file")
 
 
 def _check_writable(path: Path) -> None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from drafters.arguments import texts_of, whole, whole_numbers
 from drafters.errors import PolicyError, PromptError, UserError, quoted
 from drafters.sampling import SamplingParams
 from multidraft.engine.output import Output
 from multidraft.policies import Policy, check_live, make_policy
-from multidraft.policies.faults import texts_of, whole
 from storage.records import Turn
 
 if TYPE_CHECKING:
@@ -90,15 +87,6 @@ def read_prompt(pool: Pool, prompt: str | Sequence[int], turns: Sequence[Turn]) 
 def continued(pool: Pool, prompt: str | Sequence[int], ids: Sequence[int], output: Output) -> Sequence[int]:
     """The ``ids`` of a prompt where its answer is one text with it: none where it is a question in chat form."""
     return () if output.anew or (isinstance(prompt, str) and pool.tokenizer.chat_template) else ids
-
-
-def whole_numbers(value: object) -> list[int] | None:
-    """A sequence or array of whole numbers as a list; ``None`` for anything else."""
-    value = value.tolist() if isinstance(value, np.ndarray) else value
-    if not isinstance(value, Sequence) or isinstance(value, str | bytes):
-        return None
-    numbers = [int(one) for one in value if isinstance(one, Integral) and not isinstance(one, bool)]
-    return numbers if len(numbers) == len(value) else None
 
 
 def check_text(prompt: str) -> None:

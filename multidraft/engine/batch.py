@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
+from drafters.arguments import whole
 from drafters.caches import Waiting
 from drafters.errors import PolicyError, PromptError, TextMemoryError, UserError, quoted
 from drafters.models.streams import Stream, Streams
@@ -22,7 +23,6 @@ from multidraft.engine.arguments import check_pool
 from multidraft.engine.decoding import Decoding
 from multidraft.engine.output import Output
 from multidraft.policies import Policy
-from multidraft.policies.faults import whole
 from storage.records import Generation
 
 if TYPE_CHECKING:

@@ -31,8 +31,8 @@ from multidraft.policies.faults import (
     chosen_readers,
     chosen_span,
     raised_by,
-    told_chances,
     told_number,
+    told_numbers,
 )
 from storage.records import Generation, Round, Status, Turn
 
@@ -180,7 +180,7 @@ class Decoding(Iterator[Round]):
         policy, drafting, costs, laps = self.policy, self._drafting, self.pool.costs, Laps(self._clock, own_seconds)
         drafting.benched.tokens = len(self.generation.token_ids)
         room = min(self.params.max_new_tokens - drafting.benched.tokens, self.pool.target.window - len(self.context))
-        chances = told_chances(self.generation.policy, policy.probabilities())
+        chances = policy.probabilities()
         # With room for one token there is nothing to draft, hence nothing to choose or to learn.
         arm, length = self._choice(room) if room > 1 else (NO_DRAFTER, 0)
         laps.end("policy")
@@ -214,7 +214,7 @@ class Decoding(Iterator[Round]):
             pieces=tuple(pieces),
             reward=self._reward if done.length else None,
             block_divergence=divergence,
-            probabilities=chances,
+            probabilities=None if chances is None else told_numbers(policy.name, "probabilities", chances),
             evaluated=0.0 if gamma is None else unread,
             **record,
             **laps.record(),
@@ -309,7 +309,8 @@ class Decoding(Iterator[Round]):
 
     @property
     def _reward(self) -> float | None:
-        return told_number(self.generation.policy, "last_reward", self.policy.last_reward)
+        reward = self.policy.last_reward
+        return None if reward is None else told_number(self.policy.name, "last_reward", reward)
 
     def _status(self, round: Round) -> Status:
         if self._stopped:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from drafters.arguments import texts_of, whole
 from drafters.errors import UserError, quoted
 from drafters.text import TextStream
 from multidraft.engine.lossless import teacher_forced
-from multidraft.policies.faults import texts_of, whole
 
 if TYPE_CHECKING:
     from drafters.pool import Pool

@@ -131,14 +131,14 @@ def _follow(draft: Draft, wanted_by: list[int], sound: Sequence[int]) -> Verdict
 
 def _verify_sampled_chain(draft: Draft, p: np.ndarray, generator: torch.Generator) -> Verdict:
     """Accept each token with min(1, p/q), and after the first rejection draw from the residual norm((p − q)₊)
-    (Leviathan et al. 2023, Alg. 1). In NumPy, which takes a third of PyTorch's time for so little."""
+    (Leviathan et al. 2023, Alg. 1). In NumPy, which is quicker for so little; ``p`` is ``(n + 1, V)``."""
     assert draft.q is not None
     count, q, tokens = len(draft), draft.q.detach().float().numpy(), draft.tokens
     points = uniforms(count + 1, generator).tolist()
-    chances = [float(q[node, token]) for node, token in enumerate(tokens)]
-    _check_q(bool((np.abs(q.sum(axis=-1) - 1.0) < TOLERANCE).all() and q.min() >= 0.0 and min(chances) > 0.0))
+    drafted = [float(q[node, token]) for node, token in enumerate(tokens)]
+    _check_q(bool((np.abs(q.sum(axis=-1) - 1.0) < TOLERANCE).all() and q.min() >= 0.0 and min(drafted) > 0.0))
     kept = 0
-    while kept < count and points[kept] * chances[kept] < p[kept, tokens[kept]]:
+    while kept < count and points[kept] * drafted[kept] < p[kept, tokens[kept]]:
         kept += 1
     _check([abs(p[kept].sum() - 1.0) < TOLERANCE], ())  # no token before is accepted by what is no number
     # After the last token there is no q. p = q to the last bit leaves no residual; a rejection then has probability

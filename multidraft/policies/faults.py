@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from operator import index
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
+from drafters.arguments import whole
 from drafters.errors import PolicyError, UserError, error_message
 
 
@@ -52,24 +52,23 @@ def chosen_readers(spec: str, choice: Any, count: int) -> tuple[int, ...]:
     return readers  # type: ignore[return-value]
 
 
-def told_number(spec: str, name: str, value: Any) -> float | None:
-    """A number that the policy ``spec`` tells for the record; raises :class:`PolicyError` for what is neither a finite
-    one nor ``None``: no JSON could hold it."""
+def told_number(spec: str, name: str, value: Any) -> float:
+    """A number that the policy ``spec`` tells for the record; raises :class:`PolicyError` for what is no finite one,
+    which no JSON could hold."""
     try:
-        number = None if value is None else float(value)
+        number = float(value)
     except (TypeError, ValueError):
         number = math.nan
-    if number is not None and not math.isfinite(number):
-        raise PolicyError(f"policy {spec!r} gave {value!r:.60} as {name}; it must be a finite number or None")
+    if not math.isfinite(number):
+        raise PolicyError(f"policy {spec!r} gave {value!r:.60} as {name}; it must be a finite number")
     return number
 
 
-def told_chances(spec: str, value: Any) -> tuple[float, ...] | None:
-    """Likewise the probabilities of its arms, which are as many numbers, or ``None``."""
-    chances = tuple(value) if isinstance(value, Iterable) else value
-    if chances is None or (isinstance(chances, tuple) and None not in chances):
-        return chances and tuple(told_number(spec, "a probability", chance) or 0.0 for chance in chances)
-    raise PolicyError(f"policy {spec!r} gave {value!r:.60} as probabilities; they must be a list of numbers, or None")
+def told_numbers(spec: str, name: str, value: Any) -> tuple[float, ...]:
+    """Likewise several."""
+    if not isinstance(value, Iterable):
+        raise PolicyError(f"policy {spec!r} gave {value!r:.60} as {name}; they must be a list of numbers")
+    return tuple(told_number(spec, f"one of the {name}", one) for one in value)
 
 
 def raised_by(policy: object | None, spec: str, error: BaseException) -> PolicyError | None:
@@ -88,18 +87,3 @@ def raised_by(policy: object | None, spec: str, error: BaseException) -> PolicyE
     file, line = found
     place = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
     return PolicyError(f"policy {spec!r} raised {error_message(error)} ({place}, line {line})")
-
-
-def whole(value: Any) -> int | None:
-    """``value`` as an ``int``, NumPy's among them; ``None`` for what is no whole number, such as ``True``."""
-    try:
-        return None if isinstance(value, bool) else index(value)
-    except TypeError:
-        return None
-
-
-def texts_of(value: Any) -> tuple[str, ...] | None:
-    """The texts in a list or another collection; ``None`` for what is none, such as a single text, whose letters are
-    not meant."""
-    found = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (None,)
-    return found if all(isinstance(text, str) for text in found) else None

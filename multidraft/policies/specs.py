@@ -9,10 +9,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from drafters.arguments import texts_of, whole
 from drafters.errors import PolicyError, quoted
 from multidraft.policies.base import POLICIES, Policy, policy_names
 from multidraft.policies.custom import FILES
-from multidraft.policies.faults import raised_by, texts_of, whole
+from multidraft.policies.faults import raised_by
 from multidraft.policies.settings import Setting, explained, settings_of_model
 from storage.records import PLAIN
 

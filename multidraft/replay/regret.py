@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from drafters.arguments import texts_of, whole, whole_numbers
 from drafters.base import Evidence
 from drafters.errors import PromptError, quoted
 from drafters.sampling import SamplingParams, probabilities
-from multidraft.engine.arguments import check_ids, check_pool, whole_numbers
+from multidraft.engine.arguments import check_ids, check_pool
 from multidraft.engine.lossless import teacher_forced
 from multidraft.policies.delayed import expected_accept_lengths
-from multidraft.policies.faults import texts_of, whole
 from storage.records import Generation
 from storage.run import Scores
 

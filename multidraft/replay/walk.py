@@ -12,21 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from drafters.arguments import texts_of, whole
 from drafters.base import Acceptances, hits_by_depth
 from drafters.costs import Costs, CostSource, Unread
 from drafters.errors import PolicyError, quoted
 from drafters.traffic import Prior
 from multidraft.engine.arguments import read_seed
 from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Context, Feedback, Policy, make_policy
-from multidraft.policies.faults import (
-    chosen_arm,
-    chosen_length,
-    chosen_readers,
-    chosen_span,
-    raised_by,
-    texts_of,
-    whole,
-)
+from multidraft.policies.faults import chosen_arm, chosen_length, chosen_readers, chosen_span, raised_by
 from multidraft.policies.static import Autoregressive, Fixed
 from multidraft.replay.regret import fewest, fixed_rounds, fixed_walk, limit_of
 

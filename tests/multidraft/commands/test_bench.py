@@ -74,7 +74,7 @@ def test_a_report_is_written_over_no_suite_and_no_history(pool_card, suite, tmp_
     bench = ["bench", str(suite), "--pool", str(pool_card), "--policies", "ucb", "--max-new-tokens", "4"]
     for out, said in (
         (["--out", f"{suite.parent}/./{suite.name}"], f"{suite.name} would be written over, which the command reads"),
-        (["--out", str(db)], "runs.db is a history, which would be lost; name another file"),
+        (["--out", str(db)], "runs.db is a database, which would be lost; name another file"),
         (["--out", str(new), "--db", str(new)], "new.db would be written over, which the command reads or records in"),
     ):
         assert main([*bench, *out]) == 2

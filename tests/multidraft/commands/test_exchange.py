@@ -51,7 +51,7 @@ def test_no_history_is_written_over(db, tmp_path, capsys):
         assert main([*command, str(db), "--db", str(db)]) == 2
         assert "runs.db would be written over, which the command reads" in capsys.readouterr().err
         assert main([*command, str(other), "--db", str(db)]) == 2
-        assert "other.db is a history, which would be lost; name another file" in capsys.readouterr().err
+        assert "other.db is a database, which would be lost; name another file" in capsys.readouterr().err
     assert queries.count(db) == 2 and queries.count(other) == 1
 
 

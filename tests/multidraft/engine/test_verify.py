@@ -209,8 +209,8 @@ def test_long_outputs_follow_the_target(pool, policy):
 # These tests can fail.
 
 MUTANTS = {
-    "accept every token": ("points[kept] * chances[kept] <", "0 <", "sampled chain"),
-    "accept likely tokens": ("points[kept] * chances[kept] <", "points[kept] <", "sampled chain"),
+    "accept every token": ("points[kept] * drafted[kept] <", "0 <", "sampled chain"),
+    "accept likely tokens": ("points[kept] * drafted[kept] <", "points[kept] <", "sampled chain"),
     "correct from p": ("np.maximum(p[kept] - q[kept], 0.0)", "p[kept]", "sampled chain"),
     "correct by what is before": (
         "np.maximum(p[kept] - q[kept], 0.0)",

@@ -100,16 +100,16 @@ def test_what_is_no_choice(play, attributes, message):
     [
         (
             {"chances": [0.5, math.nan]},
-            "policy 'stubborn' gave nan as a probability; it must be a finite number or None",
+            "policy 'stubborn' gave nan as one of the probabilities; it must be a finite number",
         ),
-        ({"chances": ["a"]}, "policy 'stubborn' gave 'a' as a probability; it must be a finite number or None"),
-        ({"chances": 0.5}, "policy 'stubborn' gave 0.5 as probabilities; they must be a list of numbers, or None"),
+        ({"chances": ["a"]}, "policy 'stubborn' gave 'a' as one of the probabilities; it must be a finite number"),
+        ({"chances": 0.5}, "policy 'stubborn' gave 0.5 as probabilities; they must be a list of numbers"),
         (
             {"chances": [None]},
-            "policy 'stubborn' gave [None] as probabilities; they must be a list of numbers, or None",
+            "policy 'stubborn' gave None as one of the probabilities; it must be a finite number",
         ),
-        ({"reward": "high"}, "policy 'stubborn' gave 'high' as last_reward; it must be a finite number or None"),
-        ({"reward": math.inf}, "policy 'stubborn' gave inf as last_reward; it must be a finite number or None"),
+        ({"reward": "high"}, "policy 'stubborn' gave 'high' as last_reward; it must be a finite number"),
+        ({"reward": math.inf}, "policy 'stubborn' gave inf as last_reward; it must be a finite number"),
     ],
 )
 def test_what_no_record_can_hold(pool, attributes, message):
