@@ -65,7 +65,7 @@ def prompt_hash(prompt: str, turns: str) -> int:
 
 def prompt_of(generation: Generation) -> int:
     """What ``prompt_hash`` is in the row of a run with this generation."""
-    return prompt_hash(generation.prompt, _json(plain(generation.turns)))
+    return prompt_hash(plain(generation.prompt), _json(plain(generation.turns)))
 
 
 def pack_tables(tables: Mapping[str, Any]) -> bytes:

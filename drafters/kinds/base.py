@@ -243,7 +243,7 @@ def _validated(value: Any) -> DrafterEntry:
     if not isinstance(value, Mapping):
         raise PydanticCustomError("drafter", "a drafter is a mapping with at least name and kind")
     kind = value.get("kind")
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         near = difflib.get_close_matches(str(kind), KINDS, 1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(KINDS))}"
         problem = PydanticCustomError("kind", "no such kind of drafter; {hint}", {"hint": hint})

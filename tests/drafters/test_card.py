@@ -104,6 +104,7 @@ def test_an_invalid_card_is_refused_with_file_and_field(tmp_path, change, messag
         ({"kind": "magic"}, r"drafters\.0\.kind: .* there are bpd, .*, suffix \(drafter 'm'\)"),
         ({"kind": "eagel"}, r"drafters\.0\.kind: .* did you mean eagle\?"),
         ({}, r"drafters\.0\.kind: "),
+        ({"kind": ["pld"]}, r"drafters\.0\.kind: no such kind of drafter; "),
         ({"kind": "lm", "path": "a", "windw": 9}, r"drafters\.0\.windw: .* did you mean window"),
         ({"kind": "pld", "dtype": "x"}, r"drafters\.0\.dtype: .* belongs to the card itself"),
         ({"kind": "pld", "zzz": 1}, r"drafters\.0\.zzz: no such setting; there are name, .*\(drafter 'm'\)"),

@@ -144,6 +144,11 @@ def test_what_a_file_says_beside_its_figures_is_kept(store: Store, tmp_path: Pat
     assert run.to_json()["acceptance_rate"] == 0.5
 
 
+def test_half_a_character_in_a_prompt_is_kept_as_unknown(store: Store, tmp_path: Path) -> None:
+    (run,) = imported(store, tmp_path, "a.jsonl", lines({**ANSWER, "question_id": "81 \ud83d"}))
+    assert run.generation.prompt == "Question 81 \N{REPLACEMENT CHARACTER}"
+
+
 def test_imported_runs_stay_out_of_figures_that_need_rounds(store: Store, tmp_path: Path) -> None:
     more = [{**ANSWER, "question_id": number} for number in range(5)]
     imported(store, tmp_path, "a.jsonl", lines(*more))
