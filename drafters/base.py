@@ -117,6 +117,7 @@ class Drafter(ABC):
     accepted. No call order can therefore desynchronise it.
 
     Attributes:
+        kind: what its entry in the card calls it, where its class does not say.
         group: evaluates this drafter together with others, if any.
         stored_bytes: bytes of the weights that it drafts with, where they are quantised.
         outputs: how many tokens its model can draft, those of its token map alone if it has one; 0 where none computes.
@@ -126,7 +127,7 @@ class Drafter(ABC):
     """
 
     name: str
-    kind: str
+    kind: str = ""
     parameter_count: int = 0
     stored_bytes: int | None = None
     outputs: int = 0

@@ -48,6 +48,22 @@ class PointMassDrafter(ProposingDrafter):
         return gamma_of_drafts(list(drafts), evidence)
 
 
+class ReadingDrafter(PointMassDrafter):
+    """A drafter that notes what it reads of a text, in :meth:`prepare`, and has nothing else that belongs to it."""
+
+    def fresh(self) -> Self:
+        """The same drafter that has read nothing yet."""
+        fresh = copy.copy(self)
+        fresh.forget()
+        return fresh
+
+    def twin(self, target: FeatureSource) -> Self:
+        return self.fresh()
+
+    def forget(self) -> None:
+        self.prepare(())
+
+
 class FeatureDrafter(ProposingDrafter):
     """A drafter that reads hidden states of the target.
 

@@ -55,8 +55,7 @@ class Supervised(Drafter):
         self._inner, self._file, self._seconds = inner, file, seconds
         self._thread: threading.Thread | None = None
         self._studies = True
-        self.name, self.kind = name, "custom"
-        self.parameter_count, self.stored_bytes = inner.parameter_count, inner.stored_bytes
+        self.name, self.parameter_count, self.stored_bytes = name, inner.parameter_count, inner.stored_bytes
         self.learns = inner.learns
 
     def __getattr__(self, name: str) -> Any:

@@ -232,7 +232,9 @@ def build_drafters(entries: Sequence[DrafterEntry], context: BuildContext) -> li
     built: dict[str, Drafter] = {}
     for kind in dict.fromkeys(type(entry) for entry in entries):
         alike = [entry for entry in entries if type(entry) is kind]
-        built.update(zip((entry.name for entry in alike), kind.build_all(alike, context), strict=True))
+        for entry, drafter in zip(alike, kind.build_all(alike, context), strict=True):
+            drafter.kind = drafter.kind or entry.kind
+            built[entry.name] = drafter
     return [built[entry.name] for entry in entries]
 
 

@@ -53,7 +53,7 @@ class CustomEntry(FileEntry):
         if not isinstance(drafter, Drafter):
             made = f"made {type(drafter).__name__!r}, which is no drafters.base.Drafter"
             raise PoolError(f"{who}: {self.factory} of {file} {made}")
-        drafter.name, drafter.kind = self.name, self.kind
+        drafter.name = self.name
         supervised = Supervised(drafter, self.name, file, self.seconds)
         supervised.digest = file_digest(file)
         return supervised

@@ -45,8 +45,6 @@ class DFlashDrafter(BlockDrafter):
     are drawn in sampled runs; here they are the likeliest in all runs.
     """
 
-    kind = "dflash"
-
     def __init__(
         self,
         name: str,

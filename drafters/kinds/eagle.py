@@ -55,8 +55,6 @@ class EagleDrafter(FeatureDrafter):
     Source: EAGLE-2 (Li et al. 2024, Sec. 4), EAGLE-3 (2025).
     """
 
-    kind = "eagle"
-
     def __init__(
         self,
         name: str,

@@ -44,8 +44,6 @@ class EagleStudent(Student, EagleDrafter):
     What it learns from are the hidden states that the target's forwards have left of the text: none is made for it.
     """
 
-    kind = "eagle-student"
-
     def __init__(
         self,
         name: str,

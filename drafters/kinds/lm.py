@@ -44,8 +44,6 @@ class LMDrafter(Drafter):
             below this, 0 for never; of a sampled draft, those that its tokens were drawn with.
     """
 
-    kind = "lm"
-
     def __init__(
         self, name: str, model: Decoder, vocab_size: int, window: Window | None = None, confidence: float = 0.0
     ):

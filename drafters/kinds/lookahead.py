@@ -10,15 +10,15 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from drafters.base import Acceptances, FeatureSource
+from drafters.base import Acceptances
 from drafters.draft import Draft
 from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, DrafterEntry, register
-from drafters.proposing import PointMassDrafter
+from drafters.proposing import ReadingDrafter
 from drafters.tree import acceptances_of
 
 
-class LookaheadDrafter(PointMassDrafter):
+class LookaheadDrafter(ReadingDrafter):
     """Drafts n-grams that the target itself has guessed before, or that stand in the text; no model of its own.
 
     Both branches of the paper ride in the target's one forward, as one tree of point masses:
@@ -44,19 +44,11 @@ class LookaheadDrafter(PointMassDrafter):
         guesses: n-grams remembered and proposed per first token (G); beyond that the least recently added is dropped.
     """
 
-    kind = "lookahead"
-
     def __init__(self, name: str, window: int = 8, ngram: int = 4, guesses: int = 4):
         if window < 0 or ngram < 2 or guesses < 1:
             sizes = f"{window}, {ngram} and {guesses}"
             raise ValueError(f"lookahead needs window >= 0, ngram >= 2 and guesses >= 1, got {sizes}")
         self.name, self.window, self.ngram, self.guesses = name, window, ngram, guesses
-        self.prepare(())
-
-    def twin(self, target: FeatureSource) -> LookaheadDrafter:
-        return LookaheadDrafter(self.name, self.window, self.ngram, self.guesses)
-
-    def forget(self) -> None:
         self.prepare(())
 
     def prepare(self, context: Sequence[int]) -> None:

@@ -45,7 +45,7 @@ class MedusaDrafter(FeatureDrafter, PointMassDrafter):
     Drafts are point masses at every temperature.
 
     Args:
-        heads: the network; it says whether the drafter's kind is ``medusa`` or ``bpd``.
+        heads: the network, of Medusa or BPD.
         source: the target, whose hidden states the heads read.
         vocab_size: the target's.
         nodes: draft a tree of at most so many nodes; a chain by default.
@@ -75,7 +75,6 @@ class MedusaDrafter(FeatureDrafter, PointMassDrafter):
         self.nodes, self.confidence = nodes, confidence
         self.rescorer, self.weight = rescorer, weight
         self.width = 1 if nodes is None and rescorer is None else min(branches, vocab_size, heads.outputs)
-        self.kind = heads.kind
         self.parameter_count = heads.parameter_count
         self.layers = (heads.layer,)
         source.watch(self.layers)

@@ -42,8 +42,6 @@ class MTPDrafter(BlockDrafter):
     what they leave in the cache, made of states that are not the target's, is dropped at once.
     """
 
-    kind = "mtp"
-
     def __init__(self, name: str, model: MtpModel, target: PreTrainedModel, source: FeatureSource):
         # The library leaves layers that it has read from a checkpoint in training mode.
         self.name, self.model, self.source = name, model.eval(), source

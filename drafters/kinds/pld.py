@@ -9,16 +9,16 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Literal
 
-from drafters.base import FeatureSource, common_prefix
+from drafters.base import common_prefix
 from drafters.draft import Draft
 from drafters.kinds.base import BuildContext, DrafterEntry, register
-from drafters.proposing import PointMassDrafter
+from drafters.proposing import ReadingDrafter
 
 NGRAMS = (4, 2, 1)
 """Lengths of the suffixes that are looked for, the longest first."""
 
 
-class PromptLookup(PointMassDrafter):
+class PromptLookup(ReadingDrafter):
     """Drafts by copying; a point mass on each copied token, no model and no distribution.
 
     The end positions of all n-grams of :data:`NGRAMS` are indexed as the context grows, so a lookup costs microseconds
@@ -28,16 +28,8 @@ class PromptLookup(PointMassDrafter):
     reaches the end of the context goes on with what it has copied, so that it can run through a loop.
     """
 
-    kind = "pld"
-
     def __init__(self, name: str = "lookup"):
         self.name = name
-        self.prepare(())
-
-    def twin(self, target: FeatureSource) -> PromptLookup:
-        return PromptLookup(self.name)
-
-    def forget(self) -> None:
         self.prepare(())
 
     def prepare(self, context: Sequence[int]) -> None:

@@ -14,19 +14,14 @@ from drafters.models.onnx_decoder import OnnxDecoder, unsupported
 from drafters.source import Quantization
 
 
-class QuantizedDrafter(LMDrafter):
-    """Drafts with the target's own parameters, of which ONNX Runtime keeps an int8 copy (:mod:`drafters.models.int8`).
+@register
+class QuantizedEntry(DrafterEntry):
+    """A drafter of kind ``quantized``: it drafts with the target's own parameters, of which ONNX Runtime keeps an int8
+    copy (:mod:`drafters.models.int8`), and is refused where that does not run the target.
 
     It agrees with the target on nearly every token of any text, and a step of it reads a quarter of the bytes: worth it
     where forwards are bound by memory.
     """
-
-    kind = "quantized"
-
-
-@register
-class QuantizedEntry(DrafterEntry):
-    """A drafter of kind ``quantized``; it is refused where ONNX Runtime does not run the target."""
 
     title = "quantised target"
     description = "the target itself with its weights rounded to 8 bits, on a CPU; needs no other model"
@@ -45,11 +40,11 @@ class QuantizedEntry(DrafterEntry):
         cache = size * context.tokens * cache_numbers(model.config)
         return Footprint(model.num_parameters(), packed_bytes(model, int8=True), cache)  # forwards are as the target's
 
-    def build(self, context: BuildContext) -> QuantizedDrafter:
+    def build(self, context: BuildContext) -> LMDrafter:
         model = context.model
         self._check(unsupported(model, model.dtype, str(model.device)))
         decoder = OnnxDecoder(model, int8=True)
-        drafter = QuantizedDrafter(self.name, decoder, context.target.vocab_size, confidence=self.confidence)
+        drafter = LMDrafter(self.name, decoder, context.target.vocab_size, confidence=self.confidence)
         drafter.outputs, drafter.stored_bytes = drafter.vocab_size, int8_bytes(*products_of(model))
         return drafter
 

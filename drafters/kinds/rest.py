@@ -39,8 +39,6 @@ class DatastoreDrafter(PointMassDrafter):
     It caches nothing of the context. Drafts are point masses: trees of at most ``nodes`` nodes, chains by default.
     """
 
-    kind = "rest"
-
     def __init__(self, name: str, store: Datastore, nodes: int | None = None):
         self.name, self.store, self.nodes = name, store, nodes
         # Single elements are read several times faster from these than from the arrays.

@@ -77,8 +77,6 @@ class Student(Drafter):
 class StudentDrafter(Student, LMDrafter):
     """Drafts as :class:`~drafters.kinds.lm.LMDrafter`."""
 
-    kind = "student"
-
     def __init__(
         self,
         name: str,

@@ -9,10 +9,10 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from drafters.base import Acceptances, FeatureSource, Lesson
+from drafters.base import Acceptances, Lesson
 from drafters.draft import Draft
 from drafters.kinds.base import BuildContext, Confidence, TreeEntry, register
-from drafters.proposing import PointMassDrafter
+from drafters.proposing import ReadingDrafter
 from drafters.retrieval.automaton import LONGEST, ROOT, WIDTH, Past, SuffixAutomaton
 from drafters.tree import acceptances_of, grow
 
@@ -35,7 +35,7 @@ class Rated(NamedTuple):
     chance: float
 
 
-class SuffixDrafter(PointMassDrafter):
+class SuffixDrafter(ReadingDrafter):
     """Drafts what most probably follows, by what followed suffixes of the text of every length, earlier in the text and
     in the answers to other prompts.
 
@@ -46,34 +46,22 @@ class SuffixDrafter(PointMassDrafter):
 
     Args:
         nodes: draft a tree of at most so many nodes; a chain by default.
-        past: remember up to so many tokens of the answers to other prompts. What is remembered is the pool's own. By
-            default none, so that a query does not depend on those before.
+        past: remember up to so many tokens of the answers to other prompts. What is remembered is the pool's own: what
+            one twin remembers all do. By default none, so that a query does not depend on those before.
         confidence: what has less probability than this (tokens of a path multiplied) is not proposed, but for the
             first.
     """
 
-    kind = "suffix"
-
     def __init__(self, name: str, nodes: int | None = None, past: int = 0, confidence: float = 0.0):
         self.name, self.nodes, self.confidence = name, nodes, confidence
         self.past = Past(past) if past else None
-        self.known: list[SuffixAutomaton] = []
-        """Other answers, as known to this query."""
-        self.length = 0
-        """Longest draft asked for in this query."""
-        self._index_anew([])
-
-    def twin(self, target: FeatureSource) -> SuffixDrafter:
-        twin = SuffixDrafter(self.name, self.nodes, 0, self.confidence)
-        twin.past = self.past  # what one of them remembers all do
-        return twin
-
-    def forget(self) -> None:
         self.prepare(())
 
     def prepare(self, context: Sequence[int]) -> None:
-        self.known = self.past.begin(context) if self.past and context else []
+        self.known: list[SuffixAutomaton] = self.past.begin(context) if self.past and context else []
+        """Other answers, as known to this query."""
         self.length = 0
+        """Longest draft asked for in this query."""
         self._index_anew(context)
 
     def learn(self, lesson: Lesson) -> None:
@@ -107,7 +95,7 @@ class SuffixDrafter(PointMassDrafter):
 
     def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances:
         """Reads the text once more in an automaton of its own, which at each position knows what stood before only."""
-        reader = SuffixDrafter(self.name, self.nodes, confidence=self.confidence)
+        reader = self.fresh()
         reader.known = self.known
         drafts = reader.drafts(context, range(start, len(context)), length)
         return acceptances_of(drafts, context, start, length)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar
 
 import torch
 from torch.nn import functional
@@ -49,8 +48,6 @@ class Heads(ABC):
         to_target: target's token id of each of these; ``None`` where they are the same.
     """
 
-    kind: ClassVar[str]
-
     def __init__(self, tensors: Mapping[str, torch.Tensor], target: PreTrainedModel):
         like = target.get_output_embeddings().weight
         self.layer = last_hidden_state(target)
@@ -82,8 +79,6 @@ class MedusaHeads(Heads):
     Source: Medusa (Cai et al. 2024, Sec. 2.1.1).
     """
 
-    kind = "medusa"
-
     def set_up(self, tensors: dict[str, torch.Tensor], target: PreTrainedModel) -> None:
         depth = max(int(name.split(".")[1]) for name in tensors)
         outputs = self.count if f"{self.count - 1}.{depth}.weight" in tensors else 1
@@ -102,8 +97,6 @@ class BPDHeads(Heads):
     Source: Stern et al. 2018, Sec. 6 (a feed-forward layer per head with a residual connection, the vocabulary
     projection shared with the original model).
     """
-
-    kind = "bpd"
 
     def set_up(self, tensors: dict[str, torch.Tensor], target: PreTrainedModel) -> None:
         self.up, self.down = _Linear(tensors, self.count, "up"), _Linear(tensors, self.count, "down")

@@ -156,7 +156,7 @@ def test_it_learns_between_queries_until_that_fails(monkeypatch):
 
 def test_it_is_the_inner_drafter_otherwise():
     drafter = supervising(spoil)
-    assert drafter.act is spoil and (drafter.name, drafter.kind, drafter.version) == ("own", "custom", "")
+    assert drafter.act is spoil and (drafter.name, drafter.version) == ("own", "")
     assert drafter.twin(None) is drafter, "the inner one is for all texts"
     with pytest.raises(AttributeError):
         drafter.unknown  # noqa: B018

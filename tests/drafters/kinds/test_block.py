@@ -159,7 +159,7 @@ def by_the_library(drafter, model, ids):
         "n_last_matches": 0,
     }
     settings = SimpleNamespace(max_length=1000, do_sample=False)
-    if drafter.kind == "dflash":
+    if isinstance(drafter, DFlashDrafter):
         own = drafter.model, model.get_input_embeddings(), model.get_output_embeddings()
         generator = DFlashTokenCandidateGenerator(*own, settings)
     else:
@@ -175,7 +175,7 @@ def by_the_library(drafter, model, ids):
 def expected(drafter, model, ids, length):
     """The library's tokens, and of layers that are applied again those of a forward written here."""
     theirs = by_the_library(drafter, model, ids)
-    if drafter.kind == "dflash":
+    if isinstance(drafter, DFlashDrafter):
         return theirs[:length]
     ours = by_hand(drafter, model, ids, max(length, len(theirs)))
     assert ours[: len(theirs)] == theirs
