@@ -91,7 +91,7 @@ class TorchModel:
         self.models, config = models, models[0].config
         self.window, self.vocab_size = int(config.max_position_embeddings), int(config.vocab_size)
         self.weights = weights_of(models)
-        self.each = [self.weights.of(index) for index in range(len(models))]
+        self.each = [weights_of([model]) for model in models] if len(models) > 1 else [self.weights]
         self.device = self.weights.embedding.device
         self.static = self.device.type == "cuda" if static is None else static
         self._graphs = Graphs(self.device)

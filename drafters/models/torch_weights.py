@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -22,9 +22,6 @@ class Product(Protocol):
     def __call__(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
         """``x``, ``(T, in)`` or ``(N, T, in)``, times the weights, plus the residual."""
 
-    def of(self, model: int) -> Product:
-        """That of one of the models."""
-
 
 class Matrices:
     """As of :class:`Product`: weights ``(N, out, in)`` of N models and their biases ``(N, out)``."""
@@ -34,10 +31,6 @@ class Matrices:
         self._matrix = weight[0] if len(weight) == 1 else weight
         self._turned = self._matrix.transpose(-1, -2)
         self._bias = bias if bias is None else bias[0] if len(weight) == 1 else bias[:, None]
-
-    def of(self, model: int) -> Matrices:
-        one = slice(model, model + 1)
-        return Matrices(self.weight[one], self.bias if self.bias is None else self.bias[one])
 
     def __call__(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
         if residual is None and x.ndim == 2:
@@ -56,9 +49,6 @@ class Modules:
     def __init__(self, modules: Sequence[torch.nn.Module]):
         self._modules = modules
 
-    def of(self, model: int) -> Modules:
-        return self
-
     def __call__(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
         parts = [module(x) for module in self._modules]
         y = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
@@ -70,9 +60,6 @@ class Spread:
 
     def __init__(self, rows: Product, tokens: torch.Tensor, vocab_size: int):
         self._rows, self._tokens, self._vocab_size = rows, tokens, vocab_size
-
-    def of(self, model: int) -> Spread:
-        return Spread(self._rows.of(model), self._tokens[model : model + 1], self._vocab_size)
 
     def __call__(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
         y = self._rows(x)
@@ -93,11 +80,6 @@ class Layer:
     down: Product
     slides: bool
 
-    def of(self, model: int) -> Layer:
-        """That of one of the models."""
-        products = {name: getattr(self, name).of(model) for name in ("qkv", "out", "gate_up", "down")}
-        return replace(self, **products, norm1=_row(self.norm1, model), norm2=_row(self.norm2, model))
-
 
 @dataclass(frozen=True)
 class Weights:
@@ -117,28 +99,10 @@ class Weights:
     head_size: int
     sliding_window: int | None
 
-    def of(self, model: int) -> Weights:
-        """Those of one of the models, which share the storage."""
-        if self.count == 1:
-            return self
-        one = slice(model, model + 1)
-        return replace(
-            self,
-            count=1,
-            embedding=self.embedding[one],
-            layers=[layer.of(model) for layer in self.layers],
-            head_norms=None if self.head_norms is None else self.head_norms[:, one],
-            final_norm=_row(self.final_norm, model),
-            head=self.head.of(model),
-        )
-
-
-def _row(norm: torch.Tensor, model: int) -> torch.Tensor:
-    return norm if norm.ndim == 1 else norm[model, 0]
-
 
 def weights_of(models: Sequence[PreTrainedModel]) -> Weights:
-    """The weights of models of one shape. They are held once: the parameters of the models become views of them."""
+    """The weights of models of one shape. They are held once: the parameters of the models become views of them, and so
+    are the weights of one of the models that are made of it after that."""
     config = models[0].config
     heads, kv_heads = int(config.num_attention_heads), int(config.num_key_value_heads)
 

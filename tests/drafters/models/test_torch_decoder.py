@@ -42,14 +42,14 @@ def test_half_precision_stays_within_rounding_of_transformers(name, dtype, stati
 def test_weights_are_held_once():
     models = [tiny.llama(1, attention_bias=True), tiny.llama(2, attention_bias=True)]
     expected = [tiny.logits_of(model, IDS) for model in models]
-    weights = TorchGroup(models).decoders[0].runs.stack.weights
-    products = [p for layer in weights.layers for p in (layer.qkv, layer.out, layer.gate_up, layer.down)]
-    held = {
-        t.untyped_storage().data_ptr() for p in [*products, weights.head] for t in (p.weight, p.bias) if t is not None
-    }
-    held |= {t.untyped_storage().data_ptr() for layer in weights.layers for t in (layer.norm1, layer.norm2)}
-    held |= {t.untyped_storage().data_ptr() for t in (weights.embedding, weights.final_norm)}
-    assert {p.untyped_storage().data_ptr() for model in models for p in model.parameters()} == held
+    stack = TorchGroup(models).decoders[0].runs.stack
+    parameters = {p.untyped_storage().data_ptr() for model in models for p in model.parameters()}
+    for weights in (stack.weights, *stack.each):
+        products = [p for layer in weights.layers for p in (layer.qkv, layer.out, layer.gate_up, layer.down)]
+        held = [t for p in [*products, weights.head] for t in (p.weight, p.bias) if t is not None]
+        held += [t for layer in weights.layers for t in (layer.norm1, layer.norm2)]
+        held += [weights.embedding, weights.final_norm]
+        assert {t.untyped_storage().data_ptr() for t in held} == parameters
     for model, logits in zip(models, expected, strict=True):
         close(tiny.logits_of(model, IDS), logits)  # the library's forward still computes it
 
