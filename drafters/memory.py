@@ -132,20 +132,12 @@ def _most_nodes(card: Card) -> int:
     return max(entry.most_nodes(card.draft_length) for entry in card.drafters)
 
 
-def text_bytes(card: Card, path: Path, device: str, tokens: int) -> int:
-    """What a text of at most ``tokens`` tokens needs beside the weights; otherwise as :func:`estimate`."""
-    return estimate(_with_room(card, tokens), path, device).text
-
-
-def drafters_bytes(card: Card, path: Path, device: str, tokens: int) -> int:
-    """The same where the target runs in another engine."""
-    found = estimate(_with_room(card, tokens), path, device)
-    return found.text - found.parts[0].cache
-
-
-def _with_room(card: Card, tokens: int) -> Card:
-    """A card whose context holds a text of so many tokens, and a draft."""
-    return card.model_copy(update={"context_window": min(tokens + _most_nodes(card), card.context_window or 1 << 30)})
+def text_bytes(card: Card, path: Path, device: str, tokens: int, *, remote: bool = False) -> int:
+    """What a text of at most ``tokens`` tokens and a draft need beside the weights; without the target's part where
+    that runs in another engine (``remote``). Otherwise as :func:`estimate`."""
+    room = min(tokens + _most_nodes(card), card.context_window or 1 << 30)
+    found = estimate(card.model_copy(update={"context_window": room}), path, device)
+    return found.text - (found.parts[0].cache if remote else 0)
 
 
 def describe_estimate(card: Card, path: Path, device: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from drafters.device_lock import DeviceLock
 from drafters.errors import ContextWindowError, PoolError, PoolMemoryError, PromptError, first_line, quoted
 from drafters.hardware import is_out_of_memory, usable_device
 from drafters.kinds.base import BuildContext, build_drafters
-from drafters.memory import check_memory, drafters_bytes
+from drafters.memory import check_memory, text_bytes
 from drafters.models.onnx_decoder import OnnxDecoder
 from drafters.models.remote import RemoteTarget
 from drafters.models.target import Target
@@ -306,7 +306,7 @@ def load_pool(
         caches = check_memory(card, path, where, cache_bytes)
     elif remote and cache_bytes is not None:
         ours = card.model_copy(update={"drafters": entries, "context_window": remote_window})
-        caches = Caches(partial(drafters_bytes, ours, path, where), cache_bytes)
+        caches = Caches(partial(text_bytes, ours, path, where, remote=True), cache_bytes)
     models = [(f"drafter {entry.name!r}", entry.source, entry.source_files) for entry in entries]
     models = [("the target", card.target, TOKENIZER_FILES if remote or model else MODEL_FILES), *models]
     repositories = [(what, source, files) for what, source, files in models if source and source.id]

@@ -7,6 +7,7 @@ Layout, little-endian: 8 bytes magic; uint32 length of the header; the header, J
 from __future__ import annotations
 
 import json
+import os
 import struct
 import time
 import zlib
@@ -214,9 +215,7 @@ def build_datastore(out: Path, inputs: Sequence[Path], tokenizer: PreTrainedToke
         done = time.perf_counter()
         write_datastore(out, tokens, tokenizer)
     except OSError as error:
-        file = Path(error.filename or out)
-        doing = f"read {file}" if file in inputs else f"write {out}"
-        raise UserError(f"cannot {doing}: {error.strerror or error}") from None
+        raise UserError(f"cannot write {out}: {error.strerror or error}") from None
     return Built(texts, size, len(tokens), done - started, time.perf_counter() - done)
 
 
@@ -227,12 +226,9 @@ def count_tokens(inputs: Sequence[Path], tokenizer: PreTrainedTokenizerBase) -> 
         UserError: a file that cannot be read, or no text.
     """
     counts, texts = Counter[int](), 0
-    try:
-        for batch, rows in _tokenised(inputs, tokenizer):
-            counts.update(chain.from_iterable(rows))
-            texts += sum(piece.ends for piece in batch)
-    except OSError as error:
-        raise UserError(f"cannot read {error.filename}: {error.strerror or error}") from None
+    for batch, rows in _tokenised(inputs, tokenizer):
+        counts.update(chain.from_iterable(rows))
+        texts += sum(piece.ends for piece in batch)
     if not counts:
         raise UserError(f"there is no text in {', '.join(map(str, inputs))}")
     if tokenizer.eos_token_id is not None:
@@ -244,7 +240,7 @@ def _tokenised(
     inputs: Sequence[Path], tokenizer: PreTrainedTokenizerBase
 ) -> Iterator[tuple[list[_Piece], list[list[int]]]]:
     """Pieces of texts and the tokens of each, with a progress bar on standard error."""
-    total = sum(path.stat().st_size for path in inputs)
+    total = sum(os.path.getsize(path) for path in inputs if os.path.isfile(path))
     with tqdm(total=total, unit="B", unit_scale=True, desc="tokenising", disable=None) as bar:
         for batch in _batches(inputs):
             contents = [piece.text for piece in batch]

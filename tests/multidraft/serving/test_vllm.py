@@ -11,7 +11,7 @@ import pytest
 
 from drafters.errors import PolicyError, PoolError, UserError
 from drafters.hardware import GIB
-from drafters.memory import drafters_bytes
+from drafters.memory import text_bytes
 from drafters.models import onnx_session
 from drafters.sampling import SamplingParams
 from multidraft.engine.decoding import generate
@@ -251,7 +251,7 @@ def test_memory_of_long_texts_stays_within_what_it_may_take(make, loaded_pool, t
     texts = [(prompt, tiny.greedy(loaded_pool.target.model, prompt, 40)) for prompt in prompts]
     monkeypatch.setattr(vllm, "ROOM", 4)
     whole = make()
-    need = drafters_bytes(whole.pool.card, Path(os.environ["MULTIDRAFT_POOL"]), "cpu", tiny.WINDOW)
+    need = text_bytes(whole.pool.card, Path(os.environ["MULTIDRAFT_POOL"]), "cpu", tiny.WINDOW, remote=True)
     monkeypatch.setenv("MULTIDRAFT_CACHE_MEMORY", str((2 * need + 1) / GIB))
     monkeypatch.setenv("MULTIDRAFT_DB", str(tmp_path / "runs.db"))
     proposer = make("round-robin")
