@@ -22,11 +22,12 @@ from drafters.checkpoints.model_sizes import cache_numbers, config_of, prefill_b
 from drafters.draft import Draft
 from drafters.errors import PoolError
 from drafters.kinds.base import BuildContext, Confidence, Footprint, ModelEntry, SizeContext, register
-from drafters.models.decoder import Decoder, DraftOptions, Group, aligned
+from drafters.models.decoder import Decoder, DraftOptions, aligned
 from drafters.models.int8 import int8_bytes, packed_bytes, products_of
 from drafters.models.runtimes import cached_positions, decoder_for, group_of, groups_with, runtime_of
 from drafters.models.teacher_forcing import Judged, follow, judge
 from drafters.models.token_map import confine, outputs_of
+from drafters.models.torch_decoder import TorchGroup
 from drafters.models.window import Window
 from drafters.retrieval.datastore import tokenizer_fingerprint
 from drafters.sampling import SamplingParams, likeliest
@@ -110,30 +111,36 @@ class LMDrafter(Drafter):
         return self.logits(part.context[:-1], last=len(part))[None]
 
     def logits(self, context: Sequence[int], last: int) -> torch.Tensor:
-        """Logits ``(last, V)`` after the last ``last`` tokens of ``context``; feeds only what the cache lacks."""
+        """Logits ``(last, V)`` after the last ``last`` tokens of ``context``, valid until the next forward; feeds only
+        what the cache lacks."""
         if not context:
             return torch.empty(0, self.vocab_size)
         keep = min(common_prefix(self.cached, context), len(context) - last)
         self.cached = []  # a forward that fails leaves the cache in an undefined state
-        logits = self.model.forward(context[keep:], keep, last=last)
+        logits = self.model.whole(self.model.forward(context[keep:], keep, last=last, lend=True))
         self.cached = list(context)
         return aligned(logits, self.vocab_size)
 
 
 class LMGroup:
-    """LM drafters that read contexts alike, evaluated in one call that also catches all of them up."""
+    """LM drafters that read contexts alike, evaluated in one call that also catches all of them up.
 
-    def __init__(self, members: Sequence[LMDrafter], group: Group):
-        self.members = members
-        self.models = group
+    Args:
+        together: what runs their models in one forward; ``None`` where each has its own.
+    """
+
+    def __init__(self, members: Sequence[LMDrafter], together: TorchGroup | None):
+        self.members, self.together = members, together
         self.window = members[0].window
         self.judged = Judged(len(members))
         for member in members:
             member.group = self
 
     def twin(self, target: FeatureSource) -> LMGroup:
-        group, decoders = self.models.twin()
-        return LMGroup([m._twin(decoder) for m, decoder in zip(self.members, decoders, strict=True)], group)
+        if self.together is None:
+            return LMGroup([member.twin(target) for member in self.members], None)
+        together = self.together.twin()
+        return LMGroup([m._twin(own) for m, own in zip(self.members, together.decoders, strict=True)], together)
 
     def prepare(self, context: Sequence[int]) -> None:
         for member in self.members:
@@ -146,18 +153,22 @@ class LMGroup:
         return judge(self.window, evidence, confidences, self._teacher_forced, self.judged)
 
     def acceptances(self, context: Sequence[int], start: int, length: int) -> Acceptances:
-        return follow(self.window, context, start, length, self.members, self._teacher_forced, self.models.window)
+        window = self.members[0].model.window
+        return follow(self.window, context, start, length, self.members, self._teacher_forced, window)
 
     def _teacher_forced(self, part: Evidence) -> torch.Tensor:
         return self._logits(part.context[:-1], last=len(part))
 
     def _logits(self, context: Sequence[int], last: int) -> torch.Tensor:
-        if not context:
-            return torch.empty(len(self.members), 0, self.models.vocab_size)
+        if self.together is None or not context:
+            logits = torch.empty(len(self.members), min(last, len(context)), self.members[0].vocab_size)
+            for rows, member in zip(logits, self.members, strict=True):
+                rows.copy_(member.logits(context, last))  # before other texts' forwards may overwrite them
+            return logits
         cached = [min(common_prefix(member.cached, context), len(context) - last) for member in self.members]
         for member in self.members:
             member.cached = []
-        logits = self.models.forward(context, cached, last=last)
+        logits = self.together.forward(context, cached, last=last)
         for member in self.members:
             member.cached = list(context)
         return logits
@@ -179,22 +190,20 @@ def make_lm_drafters(
     """
     windows, confidences = windows or {}, confidences or {}
     drafters: dict[str, LMDrafter] = {}
-
-    def make(name: str, decoder: Decoder) -> LMDrafter:
-        drafters[name] = LMDrafter(name, decoder, vocab_size, windows.get(name), confidences.get(name, 0.0))
-        return drafters[name]
-
     while waiting := {name: model for name, model in models.items() if name not in drafters}:
         name, model = next(iter(waiting.items()))
-        if model.config.get_text_config().vocab_size != vocab_size or not groups_with(model, model):
-            make(name, decoder_for(model, name in int8))
-            continue
-        same = {n: m for n, m in waiting.items() if windows.get(n) == windows.get(name)}
-        alike = {n: m for n, m in same.items() if groups_with(model, m)}
-        group, decoders = group_of(list(alike.values()), [n in int8 for n in alike])
-        members = [make(n, decoder) for n, decoder in zip(alike, decoders, strict=True)]
+        same = {n: m for n, m in waiting.items() if windows.get(n) == windows.get(name) and groups_with(model, m)}
+        padded = model.config.get_text_config().vocab_size != vocab_size
+        alike = {name: model} if padded or not same else same
+        together = group_of(list(alike.values()))
+        decoders = together.decoders if together else [decoder_for(m, n in int8) for n, m in alike.items()]
+        members = [
+            LMDrafter(n, decoder, vocab_size, windows.get(n), confidences.get(n, 0.0))
+            for n, decoder in zip(alike, decoders, strict=True)
+        ]
+        drafters |= {member.name: member for member in members}
         if len(members) > 1:
-            LMGroup(members, group)
+            LMGroup(members, together)
     return [drafters[name] for name in models]
 
 

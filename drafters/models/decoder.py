@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -153,16 +152,3 @@ class Decoder(ABC):
     def keep(self, start: int, kept: Sequence[int]) -> None:
         """Move the cached positions ``start + kept[0], start + kept[1], …`` to ``start, start + 1, …`` and forget what
         follows them."""
-
-
-class Group(Protocol):
-    """Several models that read the same text in one call."""
-
-    window: int
-    vocab_size: int
-
-    def twin(self) -> tuple[Group, Sequence[Decoder]]:
-        """The same models for another text, as a group and each by itself."""
-
-    def forward(self, ids: Sequence[int], cached: Sequence[int], *, last: int) -> torch.Tensor:
-        """Logits ``(models, last, V)`` of the last tokens of a text, of which each model has ``cached`` already."""

@@ -57,22 +57,3 @@ class OnnxDecoder(SlotDecoder):
 
     def most(self, end: int) -> int:
         return max(min(CHUNK, SCORES // max(end, self.runs.room)), LEAST)
-
-
-class OnnxGroup:
-    """Models of one vocabulary, run one after the other: products batched over models are no faster on a CPU. See
-    :class:`~drafters.models.decoder.Group`."""
-
-    def __init__(self, decoders: Sequence[OnnxDecoder]):
-        self.decoders = decoders
-        self.window, self.vocab_size = decoders[0].window, decoders[0].vocab_size
-
-    def twin(self) -> tuple[OnnxGroup, Sequence[OnnxDecoder]]:
-        decoders = [decoder.twin() for decoder in self.decoders]
-        return OnnxGroup(decoders), decoders
-
-    def forward(self, ids: Sequence[int], cached: Sequence[int], *, last: int) -> torch.Tensor:
-        logits = torch.empty(len(self.decoders), min(last, len(ids)), self.vocab_size)
-        for decoder, start, rows in zip(self.decoders, cached, logits, strict=True):
-            rows.copy_(decoder.whole(decoder.forward(ids[start:], start, last=last, lend=True)))
-        return logits

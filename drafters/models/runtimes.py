@@ -12,8 +12,8 @@ from transformers import DynamicCache, PreTrainedModel
 from drafters.checkpoints.loading import cache_argument
 from drafters.checkpoints.model_sizes import window_of
 from drafters.models import onnx_decoder, torch_decoder
-from drafters.models.decoder import Decoder, Group
-from drafters.models.onnx_decoder import OnnxDecoder, OnnxGroup
+from drafters.models.decoder import Decoder
+from drafters.models.onnx_decoder import OnnxDecoder
 from drafters.models.torch_decoder import TorchDecoder, TorchGroup
 from drafters.models.torch_model import room_for
 
@@ -45,7 +45,7 @@ def decoder_for(model: PreTrainedModel, int8: bool = False, *, verifies: bool = 
 
 
 def groups_with(model: PreTrainedModel, other: PreTrainedModel) -> bool:
-    """Whether :func:`group_of` takes both, which may be the same."""
+    """Whether drafters with both, which may be the same, can be evaluated together."""
     runtime = _runtime(model)
     if runtime == "hub" or _runtime(other) != runtime:
         return False
@@ -55,14 +55,10 @@ def groups_with(model: PreTrainedModel, other: PreTrainedModel) -> bool:
     return all(getattr(model.config, name) == getattr(other.config, name) for name in names)
 
 
-def group_of(models: Sequence[PreTrainedModel], int8: Sequence[bool]) -> tuple[Group, Sequence[Decoder]]:
-    """Models that :func:`groups_with` finds to go together, as a group and each by itself; ``int8`` is, of each, as in
-    :func:`decoder_for`."""
-    if _runtime(models[0]) == "onnx":
-        decoders = [OnnxDecoder(model, of_it) for model, of_it in zip(models, int8, strict=True)]
-        return OnnxGroup(decoders), decoders
-    group = TorchGroup(models)
-    return group, group.decoders
+def group_of(models: Sequence[PreTrainedModel]) -> TorchGroup | None:
+    """What runs models that :func:`groups_with` finds to go together in one forward; ``None`` where each has its
+    own, as on ONNX Runtime: products batched over models are no faster on a CPU."""
+    return TorchGroup(models) if len(models) > 1 and _runtime(models[0]) == "torch" else None
 
 
 class HubDecoder(Decoder):

@@ -104,28 +104,33 @@ class TorchDecoder(SlotDecoder):
 
 
 class TorchGroup:
-    """Models that are :func:`alike`, which share every product; see :class:`~drafters.models.decoder.Group`."""
+    """Models that are :func:`alike` and read the same text in one forward, in which they share every product.
+
+    Attributes:
+        decoders: each model by itself.
+    """
 
     def __init__(self, models: Sequence[PreTrainedModel], *, static: bool | None = None):
         self._members = members_of(models, static)
         self._stack = self._members[0].stack
-        self.window, self.vocab_size = self._stack.window, self._stack.vocab_size
         self._take_slot()
 
     def _take_slot(self) -> None:
         self._slot = Slot(self._members[0])
         self.decoders = [TorchDecoder(member, self._slot) for member in self._members]
 
-    def twin(self) -> tuple[TorchGroup, Sequence[TorchDecoder]]:
+    def twin(self) -> TorchGroup:
+        """The same models for another text."""
         twin = copy.copy(self)
         twin._take_slot()
-        return twin, twin.decoders
+        return twin
 
     def forward(self, ids: Sequence[int], cached: Sequence[int], *, last: int) -> torch.Tensor:
-        """As of :class:`~drafters.models.decoder.Group`; what one of the models lacks all are fed."""
+        """Logits ``(models, last, V)`` of the last tokens of a text of which each model has ``cached`` so many; what
+        one of them lacks all are fed."""
         start, last = min(cached), min(last, len(ids))
-        if len(ids) > self.window:
-            raise ValueError(f"{len(ids)} tokens exceed the context window of {self.window}")
+        if len(ids) > self._stack.window:
+            raise ValueError(f"{len(ids)} tokens exceed the context window of {self._stack.window}")
         pieces = []
         for begin, end, rows in pieces_of(start, len(ids), last):
             feed = Feed(self._slot.number, ids[begin:end], begin, rows)

@@ -10,7 +10,7 @@ from transformers import BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
 
 from drafters.models import onnx_model, onnx_session
 from drafters.models.decoder_graph import DecoderGraph
-from drafters.models.onnx_decoder import OnnxDecoder, OnnxGroup, unsupported
+from drafters.models.onnx_decoder import OnnxDecoder, unsupported
 from drafters.models.onnx_session import HELD_BUFFERS, NO_TILES
 from tests import tiny
 
@@ -106,16 +106,6 @@ def test_weights_are_shared_with_the_model():
     held = {weight.untyped_storage().data_ptr() for weight in decoder.runs._graph.weights.values()}
     assert held == {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     close(decoder.forward([3, 4, 5], 0), tiny.logits_of(model, [3, 4, 5]))  # the library's forward still computes it
-
-
-def test_a_group_computes_what_its_models_compute_alone():
-    models = [tiny.llama(seed) for seed in range(3)]
-    group, ids = OnnxGroup([OnnxDecoder(model) for model in models]), [3, 7, 2, 9, 4]
-    found = group.forward(ids, [0, 0, 0], last=3)
-    for rows, model in zip(found, models, strict=True):
-        close(rows, tiny.logits_of(model, ids)[-3:])
-    found = group.forward([*ids, 5], [5, 5, 3], last=1)
-    close(found[:, 0], torch.stack([tiny.logits_of(model, [*ids, 5])[-1] for model in models]))
 
 
 def reason(model, dtype=torch.float32, device="cpu"):

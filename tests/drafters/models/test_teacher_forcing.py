@@ -48,10 +48,8 @@ def test_a_growing_text_is_judged_as_if_all_at_once(window):
 def test_no_position_is_fed_twice_for_it(monkeypatch):
     drafters, text = made("all"), with_hits(made("all")[0])
     group, fed = drafters[0].group, []
-    forward = group.models.forward
-    monkeypatch.setattr(
-        group.models, "forward", lambda ids, cached, *, last: fed.append(last) or forward(ids, cached, last=last)
-    )
+    logits = group._logits
+    monkeypatch.setattr(group, "_logits", lambda context, last: fed.append(last) or logits(context, last))
     for end in (20, 23, 30):
         group.gamma(Evidence(text[:end], end - 3, None, GREEDY, first=15))
     assert fed == [5, 3, 6]
@@ -74,7 +72,7 @@ def test_what_failed_is_not_kept(monkeypatch):
     group, evidence = drafters[0].group, Evidence(TEXT[:20], 12, None, GREEDY)
     expected = made("all")[0].group.gamma(evidence).tolist()
     with monkeypatch.context() as patch:
-        patch.setattr(group.models, "forward", lambda *_, **__: torch.empty(0)[1])
+        patch.setattr(drafters[1].model, "forward", lambda *_, **__: torch.empty(0)[1])
         with pytest.raises(IndexError):
             group.gamma(evidence)
     assert group.gamma(evidence).tolist() == expected and text == TEXT

@@ -72,9 +72,9 @@ def test_a_group_computes_what_its_models_compute_alone(kind, static):
         close(decoder.forward([*IDS[4:], 5, 6], 4), logits[4:])
     group.decoders[1].forward([1, 1, 1], 0)
     close(group.decoders[2].forward([6], len(IDS) + 1)[0], expected[2][-1])  # the others' caches are left alone
-    twin, decoders = group.twin()
+    twin = group.twin()
     twin.forward([5, 5], [0, 0, 0], last=1)
-    close(decoders[0].forward([6], 2), tiny.logits_of(models[0], [5, 5, 6])[-1:])
+    close(twin.decoders[0].forward([6], 2), tiny.logits_of(models[0], [5, 5, 6])[-1:])
     close(group.decoders[0].forward([6], len(IDS) + 1)[0], expected[0][-1])
 
 
