@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from drafters.base import Acceptances, Drafter, DrafterGroup, Evidence, Lesson
 from drafters.benched import Benched, ask
 from drafters.caches import Caches
-from drafters.card import WITHOUT, Card, card_file, load_card, pool_names
+from drafters.card import WITHOUT, Card, card_file, load_card
 from drafters.checkpoints.digest import card_digest
 from drafters.checkpoints.hub import MODEL_FILES, TOKENIZER_FILES, fetch
 from drafters.checkpoints.loading import load_model, tokenizer_of
@@ -33,8 +33,6 @@ from drafters.progress import Report, Steps
 from drafters.router import Router
 from drafters.text import TokenTexts, Turn, chat_ids, message_ids, stop_ids_of
 from drafters.traffic import Expectation
-
-__all__ = ["Pool", "load_pool", "pool_names"]
 
 LONGEST_TOKEN = 32
 """Characters that a token of a prompt spells at most on average: longer texts are refused before they are tokenised."""

@@ -145,7 +145,6 @@ class Learner(Generic[Model, Runner]):
     Attributes:
         start: what it began with.
         current: what has learnt most.
-        checks: how many copies were measured, of which ``current.version.number`` at most took over.
 
     Raises:
         PoolError: what is in the folder cannot be used.
@@ -175,7 +174,6 @@ class Learner(Generic[Model, Runner]):
             except RuntimeError as error:
                 raise PoolError(f"{who}: what it learnt does not fit its model: {str(error)[:200]}") from None
             self.current = Learnt(version, learnt, course.runner(learnt), known=known)
-        self.checks = 0
         self._lock = threading.Lock()
         self._owed, self._since_check, self._failed = 0.0, 0, 0
         self._saved, self._asked_at = 0.0, clock()
@@ -257,7 +255,6 @@ class Learner(Generic[Model, Runner]):
             hits += [self.course.agreed(model, lesson) for model in models]
             yield
         now, before = (hits / tokens).tolist()
-        self.checks += 1
         if now < before:
             self.current = replace(self.current, agreement=before, tokens=tokens)
             self._failed += 1
