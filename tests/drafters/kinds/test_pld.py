@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drafters.draft import Draft
+from drafters.kinds.lookahead import LookaheadDrafter
 from drafters.kinds.pld import PromptLookup
+from drafters.kinds.suffix import SuffixDrafter
 from drafters.sampling import SamplingParams
 from tests.engine_cases import check_judgements
 
@@ -97,3 +99,16 @@ def test_gamma_and_acceptances_look_only_at_what_stood_before(context, data):
     start = data.draw(st.integers(1, len(context)))
     drafts = [Draft.chain(naive(context[:s], 4)) for s in range(start, len(context))]
     check_judgements(PromptLookup(), drafts, context, start, 4)
+
+
+@pytest.mark.parametrize("kind", [PromptLookup, SuffixDrafter, LookaheadDrafter])
+def test_the_twin_of_a_drafter_derived_from_it_is_one_too(kind):
+    class Own(kind):
+        pass
+
+    drafter, context = Own("own"), [1, 2, 3, 4] * 3
+    drafter.prepare(context)
+    twin = drafter.twin(None)
+    assert type(twin) is Own
+    twin.prepare([1, 5, 6, 7] * 3)
+    assert propose(drafter, [*context, 1], 2) == [2, 3], "the twin has read another text"
