@@ -1,5 +1,10 @@
 """``quantized``: the target itself with its weights rounded to 8 bits, which needs no other model (as ML-SpecQD does
-with 4 bits: Georganas et al. 2025)."""
+with 4 bits: Georganas et al. 2025).
+
+ONNX Runtime keeps an int8 copy of the target's parameters (:mod:`drafters.models.int8`). The drafter agrees with the
+target on nearly every token of any text, and a step of it reads a quarter of the bytes: worth it where forwards are
+bound by memory.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +21,7 @@ from drafters.source import Quantization
 
 @register
 class QuantizedEntry(DrafterEntry):
-    """A drafter of kind ``quantized``: it drafts with the target's own parameters, of which ONNX Runtime keeps an int8
-    copy (:mod:`drafters.models.int8`), and is refused where that does not run the target.
-
-    It agrees with the target on nearly every token of any text, and a step of it reads a quarter of the bytes: worth it
-    where forwards are bound by memory.
-    """
+    """A drafter of kind ``quantized``; it is refused where ONNX Runtime does not run the target."""
 
     title = "quantised target"
     description = "the target itself with its weights rounded to 8 bits, on a CPU; needs no other model"
