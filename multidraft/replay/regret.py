@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from drafters.arguments import texts_of, whole, whole_numbers
+from drafters.arguments import texts_of, whole_numbers
 from drafters.base import Evidence
 from drafters.errors import PromptError, quoted
 from drafters.sampling import SamplingParams, probabilities
@@ -61,48 +61,23 @@ def acceptance_table(
     return pool.acceptances([*prompt, *output], len(prompt), length, without=names).accepted
 
 
-class FixedRound(NamedTuple):
-    """A round of one drafter at one draft length: where it begins, the tokens asked for, those accepted."""
-
-    position: int
-    asked: int
-    accepted: int
-
-
-def limit_of(tokens: int, max_new_tokens: int | None) -> int:
-    """Most tokens that a text of so many could have had; a :class:`ValueError` where it has more, or that is none."""
-    if (limit := whole(tokens if max_new_tokens is None else max_new_tokens)) is None:
-        raise ValueError(f"max_new_tokens must be a whole number, got {quoted(max_new_tokens)}")
-    if limit < tokens:
-        raise ValueError(f"the text has {tokens:,} tokens, more than max_new_tokens ({limit:,})")
-    return limit
-
-
-def fixed_walk(
-    accepted: Sequence[int] | np.ndarray, length: int | None = None, max_new_tokens: int | None = None
-) -> list[FixedRound]:
-    """The rounds of one drafter by its row of the acceptance table: ``s ← s + min(accepted[s], length) + 1``.
+def fixed_ends(accepted: Sequence[int] | np.ndarray, length: int | None = None) -> list[int]:
+    """Where the rounds of one drafter end, by its row of the acceptance table: ``s ← s + min(row[s], length) + 1``.
 
     Args:
         length: draft length asked for; ``None`` for as much as is accepted.
-        max_new_tokens: most tokens that the output could have had, which cuts the last drafts; its length by default.
-
-    Raises:
-        ValueError: the output is longer than that.
     """
-    rounds, position, row = list[FixedRound](), 0, np.asarray(accepted).tolist()
-    limit = limit_of(len(row), max_new_tokens)
+    row, ends, position = np.asarray(accepted).tolist(), list[int](), 0
     while position < len(row):
-        room = limit - position - 1
-        asked = room if length is None else min(length, room)
-        rounds.append(FixedRound(position, asked, min(row[position], asked)))
-        position += rounds[-1].accepted + 1
-    return rounds
+        found = row[position] if length is None else min(row[position], length)
+        position = min(position + found + 1, len(row))  # a draft may hold the last token, too
+        ends.append(position)
+    return ends
 
 
 def fixed_rounds(accepted: Sequence[int] | np.ndarray, length: int | None = None) -> int:
-    """Rounds that one drafter needs for the whole output (:func:`fixed_walk`)."""
-    return len(fixed_walk(accepted, length))
+    """Rounds that one drafter needs for the whole output (:func:`fixed_ends`)."""
+    return len(fixed_ends(accepted, length))
 
 
 def fewest(needed: Sequence[int]) -> tuple[int, ...]:
@@ -140,9 +115,8 @@ def regret_by_round(emitted: Sequence[int], table: np.ndarray, best: int | None 
     """
     if best is None:
         best = int(np.argmin([fixed_rounds(row) for row in table]))
-    ends = [begun.position + begun.accepted + 1 for begun in fixed_walk(table[best])]
     reached = np.cumsum(emitted)
-    return np.arange(1, len(reached) + 1) - (np.searchsorted(ends, reached) + 1)
+    return np.arange(1, len(reached) + 1) - (np.searchsorted(fixed_ends(table[best]), reached) + 1)
 
 
 def gamma_table(

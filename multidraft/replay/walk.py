@@ -21,7 +21,7 @@ from multidraft.engine.arguments import read_seed
 from multidraft.policies import ALL_DRAFTERS, NO_DRAFTER, Context, Feedback, Policy, make_policy
 from multidraft.policies.faults import chosen_arm, chosen_length, chosen_readers, chosen_span, raised_by
 from multidraft.policies.static import Autoregressive, Fixed
-from multidraft.replay.regret import fewest, fixed_rounds, fixed_walk, limit_of
+from multidraft.replay.regret import fewest, fixed_rounds
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def replay(
     if player.uses_soft_gamma:
         raise PolicyError(unknown.format(player.name, "soft acceptance", "gamma=hard"))
     needed = [fixed_rounds(row, longest) for row in text.accepted]
-    limit = limit_of(end, max_new_tokens)
+    limit = _limit_of(end, max_new_tokens)
     spec = policy if isinstance(policy, str) else policy.name
     try:
         known = Context(prompt, longest, known_costs, route, hindsight=needed, prompt_tokens=prompt_tokens, prior=prior)
@@ -175,6 +175,15 @@ def replay(
     best = fewest(needed)
     arms, lengths, emitted, accepted, seconds = map(list, zip(*rounds)) if rounds else ([], [], [], [], [])
     return Replayed(arms, lengths, emitted, best, needed[best[0]], sum(seconds) if costs else None, reading, accepted)
+
+
+def _limit_of(tokens: int, max_new_tokens: int | None) -> int:
+    """Most tokens that a text of so many could have had; a :class:`ValueError` where it has more, or that is none."""
+    if (limit := whole(tokens if max_new_tokens is None else max_new_tokens)) is None:
+        raise ValueError(f"max_new_tokens must be a whole number, got {quoted(max_new_tokens)}")
+    if limit < tokens:
+        raise ValueError(f"the text has {tokens:,} tokens, more than max_new_tokens ({limit:,})")
+    return limit
 
 
 def _check_told(prompt: object, costs: object, route: object, prior: object) -> None:
@@ -281,15 +290,11 @@ def best_fixed_rate(
     """
     text = _Text(table, costs)
     count, end = text.accepted.shape
-    best = (0.0, NO_DRAFTER, 0)
+    names, limit, best = [f"arm{i}" for i in range(count)], _limit_of(end, max_new_tokens), (0.0, NO_DRAFTER, 0)
     for length in lengths:
-        text.overhead = costs.choosing((Fixed if length else Autoregressive).name)[1]
         for arm in range(count) if length else (NO_DRAFTER,):
-            unread, seconds = Unread(count), 0.0
-            for begun in fixed_walk(text.accepted[arm], length, max_new_tokens):
-                size = text.size(arm, begun.position, begun.asked, begun.accepted) if begun.asked else (0, 0)
-                drafts = {arm: size} if begun.asked else {}
-                seconds += text.seconds(drafts, size[1], unread.tokens)
-                unread.emitted(begun.accepted + 1, drafts)
-            best = max(best, (end / seconds, arm, length))
+            player = Fixed(names, drafter=names[arm]) if length else Autoregressive(names)
+            _, text.overhead = costs.choosing(player.name)
+            rounds = _walk(text, player, player.name, length, limit, Unread(count))
+            best = max(best, (end / sum(seconds for *_, seconds in rounds), arm, length))
     return best

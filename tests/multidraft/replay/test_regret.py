@@ -11,8 +11,8 @@ from multidraft.engine.decoding import generate
 from multidraft.replay.regret import (
     acceptance_table,
     expected_regret_of,
+    fixed_ends,
     fixed_rounds,
-    fixed_walk,
     gamma_table,
     regret_by_round,
     regret_of,
@@ -123,20 +123,10 @@ def test_fixed_rounds(accepted, rounds):
     assert fixed_rounds(np.array(accepted, dtype=np.int64)) == rounds
 
 
-@pytest.mark.parametrize(
-    ("length", "most", "rounds"),
-    [
-        (None, None, [(0, 4, 3), (4, 0, 0)]),
-        (2, None, [(0, 2, 2), (3, 1, 1)]),  # the second draft is cut by the end
-        (2, 9, [(0, 2, 2), (3, 2, 2)]),  # which was a stop token: it might have gone on
-        (0, None, [(0, 0, 0), (1, 0, 0), (2, 0, 0), (3, 0, 0), (4, 0, 0)]),
-    ],
-)
-def test_a_walk_by_hand(length, most, rounds):
-    """Each round: where it begins, the tokens asked for, those accepted."""
-    assert fixed_walk([3, 1, 0, 2, 0], length, most) == rounds
-    with pytest.raises(ValueError, match=r"5 tokens, more than max_new_tokens \(3\)"):
-        fixed_walk([3, 1, 0, 2, 0], length, 3)
+@pytest.mark.parametrize(("length", "ends"), [(None, [4, 5]), (2, [3, 5]), (0, [1, 2, 3, 4, 5])])
+def test_where_rounds_end_by_hand(length, ends):
+    assert fixed_ends([3, 1, 0, 2, 0], length) == ends
+    assert fixed_ends([3, 1, 0, 2, 1], length)[-1] == 5, "a draft may hold the last token, too"
 
 
 def test_regret_against_the_best_single_drafter(pool):
