@@ -67,16 +67,15 @@ def run(options: argparse.Namespace) -> int:
     at = f"recorded with draft length{'s' if lengths[1:] else ''} {listed(list(map(str, lengths)))}"
     texts = count(best.texts, "recorded text")
     print(f"{texts}, {best.tokens:,} tokens, {at}; tokens/s from the costs measured in these runs.")
-    print(
-        f"The best single drafter and draft length of each text, in hindsight: {best.tokens_per_second:.0f} tokens/s.\n"
-    )
+    fastest = shown(best.tokens_per_second, "{:.0f}")
+    print(f"The best single drafter and draft length of each text, in hindsight: {fastest} tokens/s.\n")
     cells = [
         (
             f"{row['policy']}{'' if row['exact_rounds'] else ' ≈'}{' *' if row['policy'] in asking else ''}",
             f"{row['mean_accepted_tokens']:.2f}",
             f"{row['regret_rounds']:+.1f}",
             shown(row["best_arm_ratio"], "{:.0%}"),
-            f"{row['tokens_per_second']:.0f}",
+            shown(row["tokens_per_second"], "{:.0f}"),
         )
         for row in rows
     ]

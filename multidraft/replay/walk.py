@@ -287,6 +287,7 @@ def best_fixed_rate(
     """The fastest single ``(drafter, draft length)`` in hindsight: tokens per second, drafter, length.
 
     Length 0 is autoregressive decoding; its drafter is ``NO_DRAFTER``. ``max_new_tokens`` is as in :func:`replay`.
+    Where nothing was measured, as of texts that were decoded beside others, each round counts as one second.
     """
     text = _Text(table, costs)
     count, end = text.accepted.shape
@@ -295,6 +296,7 @@ def best_fixed_rate(
         for arm in range(count) if length else (NO_DRAFTER,):
             player = Fixed(names, drafter=names[arm]) if length else Autoregressive(names)
             _, text.overhead = costs.choosing(player.name)
-            rounds = _walk(text, player, player.name, length, limit, Unread(count))
-            best = max(best, (end / sum(seconds for *_, seconds in rounds), arm, length))
+            rounds = list(_walk(text, player, player.name, length, limit, Unread(count)))
+            seconds = sum(seconds for *_, seconds in rounds) or len(rounds)
+            best = max(best, (end / seconds, arm, length))
     return best

@@ -1,4 +1,5 @@
 import json
+import sqlite3
 import threading
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,16 @@ def test_a_sweep_ends_in_three_charts_and_a_table(lab: Lab) -> None:
     assert "at 4 values" in status and "2 texts" in status
     assert [chart.visible for chart in charts] == [True] * 3
     assert table.count("<tr>") == 5
+
+
+def test_texts_that_were_decoded_beside_others_are_replayed_without_times(filled: Workbench, lab: Lab) -> None:
+    """They tell no costs: what would be fastest is not known, and the rounds are."""
+    with sqlite3.connect(filled.store.path) as db:
+        db.execute("UPDATE runs SET streams = 2, tokens_per_second = NULL, speedup = NULL, request_speedup = NULL")
+    found = experiment(filled, SPECS, TextFilter())
+    assert found.outcome(BEST_FIXED).tokens_per_second is None and found.outcome(BEST_FIXED).regret == 0
+    assert found.leader is None and found.speedups("fixed:near") == (None, None)
+    assert "2 texts" in str(replay(lab, SPECS)) and "2 texts" in str(sweep(lab, "ucb", "draft length", 1, 4, 9))
 
 
 def test_a_sweep_that_cannot_be_gets_a_sentence(lab: Lab) -> None:
