@@ -212,7 +212,7 @@ class SuiteBatch(SuiteRun):
                     self._known(place, spec) or self._entry(item, spec, 0, ()) for place, item in enumerate(self.items)
                 ]
                 self.done += len(entries)
-                self._hand_over([e for e in entries if e.run.id is not None or e.error], done)
+                done([e for e in entries if e.run.id is not None or e.error])
                 continue
             with Batch(pool, self.size) as batch:
                 for texts in _warm_up(pool, fitting, spec, self.params, self.seed):
@@ -252,11 +252,7 @@ class SuiteBatch(SuiteRun):
             for measurement in self._measured:
                 if measurement.generation.rounds:  # also where they were cut short
                     measurement.phase = "done"
-            self._hand_over(entries if complete else [e for e in entries if e.run.generation.rounds], done)
-
-    def _hand_over(self, entries: Sequence[Entry], done: Callable[[Sequence[Entry]], None]) -> None:
-        self.entries += entries
-        done(entries)
+            done(entries if complete else [e for e in entries if e.run.generation.rounds])
 
     def _sum_up(self, spec: str, seconds: float) -> None:
         runs = [measurement.run for measurement in self._measured]

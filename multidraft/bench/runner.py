@@ -74,7 +74,6 @@ class SuiteRun:
 
     Attributes:
         specs: the policies in their canonical spelling, each once.
-        entries: those of the prompts that are done, in the order of ``specs``; it only grows.
         done: runs so far, of ``total``.
         now: prompt and policy at work.
         known: runs that need not be made again, by the place of their prompt and their policy; set it before the start.
@@ -102,7 +101,6 @@ class SuiteRun:
         check_specs(self.specs)
         for spec in self.specs:
             policy_for(pool, spec)
-        self.entries: list[Entry] = []
         self.done = 0
         self.total = len(items) * len(self.specs) * repeat
         self.now: tuple[SuiteItem, str] | None = None
@@ -151,7 +149,6 @@ class SuiteRun:
             finally:
                 entries = [found[spec] for spec in self.specs if spec in found]
                 settle_baseline([entry.run for entry in entries])
-                self.entries += entries
                 done(entries)
             if all((index, spec) in self.known for spec in self.specs):
                 yield None

@@ -62,8 +62,9 @@ def test_without_the_baseline_among_the_policies_whole_answers_are_measured_once
     monkeypatch.setattr(measure, "PREFIX_TOKENS", 5)
     monkeypatch.setattr(measure, "WHOLE_SECONDS", 0.0)
     suite = runner.SuiteRun(pool, ITEMS[:2], ["ucb", "random"], GREEDY, origin=Origin("batch"))
-    list(suite.steps(Measurement.steps, lambda entry: None))
-    for entries in by_prompt(suite.entries):
+    found = []
+    list(suite.steps(Measurement.steps, found.extend))
+    for entries in by_prompt(found):
         (baseline,) = {e.run.baseline for e in entries}
         assert (baseline.kind, baseline.tokens) == ("answer", len(entries[0].run.generation.token_ids))
 
