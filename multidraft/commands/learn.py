@@ -69,7 +69,7 @@ def _export(db: Path, found: list[Taught], file: Path) -> int:
             part.write_text(json.dumps(taught, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:
         raise md.UserError(f"--export: {file} cannot be written ({error.strerror})") from None
-    print(f"{sum(pool.lessons for pool in found):,} lessons written to {file}")
+    print(f"{count(sum(pool.lessons for pool in found), 'lesson')} written to {file}")
     return 0
 
 

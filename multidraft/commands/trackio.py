@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import multidraft as md
+from multidraft.bench.table import count
 from multidraft.commands.options import check_database
 from storage import queries
 from storage.run import Run
@@ -58,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
                 time.sleep(PAUSE)
     except KeyboardInterrupt:  # how following ends
         pass
-    print(f"{sent} runs, up to run {last}; go on with --after {last}")
+    print(f"{count(sent, 'run')}, up to run {last}; go on with --after {last}")
     return 0
 
 

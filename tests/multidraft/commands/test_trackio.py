@@ -39,6 +39,8 @@ def test_a_run_is_a_trace_and_a_round_a_span(db, logged, capsys):
     assert main(["trackio", "--db", db, "--project", "p"]) == 0
     assert sorted(logged) == [("p", "hedge", 2), ("p", "ucb", 1), ("p", "ucb", 3)]
     assert "3 runs, up to run 3" in capsys.readouterr().out
+    assert main(["trackio", "--db", db, "--project", "rest", "--after", "2"]) == 0
+    assert capsys.readouterr().out == "1 run, up to run 3; go on with --after 3\n"
     values = logged["p", "ucb", 1]
     trace = values["trace"]
     assert trace["messages"][-2:] == [
