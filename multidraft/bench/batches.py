@@ -88,7 +88,7 @@ def measure_batches(
         raise UserError("no prompt of the suite fits the pool's context window")
     specs = list(dict.fromkeys([PLAIN, *specs]))
     for spec in specs:
-        _short(pool, fitting[:1], spec, params, seed)[0].run()
+        _decodings(pool, fitting[:1], spec, params, seed, warm_up=True)[0].run()
     batches = {(size, spec): Batch(pool, size) for size in sizes for spec in specs}
     for (size, spec), batch in batches.items():
         for each in _warm_up(pool, fitting[:size], spec, params, seed):
@@ -130,22 +130,19 @@ def _decode(
 
 
 def _decodings(
-    pool: Pool, items: Sequence[SuiteItem], spec: str, params: SamplingParams, seed: int, learn: bool = True
+    pool: Pool, items: Sequence[SuiteItem], spec: str, params: SamplingParams, seed: int, *, warm_up: bool = False
 ) -> list[Decoding]:
-    return [Decoding(pool, item.prompt, spec, params, seed_of(seed, item), learn=learn) for item in items]
-
-
-def _short(pool: Pool, items: Sequence[SuiteItem], spec: str, params: SamplingParams, seed: int) -> list[Decoding]:
-    """Beginnings of texts, to warm up: nobody learns from these."""
-    params = replace(params, max_new_tokens=min(WARM_UP_TOKENS, params.max_new_tokens))
-    return _decodings(pool, items, spec, params, seed, learn=False)
+    """What is to be decoded; to warm up only beginnings of it, from which nobody learns."""
+    if warm_up:
+        params = replace(params, max_new_tokens=min(WARM_UP_TOKENS, params.max_new_tokens))
+    return [Decoding(pool, item.prompt, spec, params, seed_of(seed, item), learn=not warm_up) for item in items]
 
 
 def _warm_up(
     pool: Pool, items: Sequence[SuiteItem], spec: str, params: SamplingParams, seed: int
 ) -> list[list[Text[Generation]]]:
     """What a batch decodes before it is timed under a policy, one list after the other."""
-    return [list(map(text_of, _short(pool, items, each, params, seed))) for each in (ALL_READ, spec)]
+    return [list(map(text_of, _decodings(pool, items, each, params, seed, warm_up=True))) for each in (ALL_READ, spec)]
 
 
 def timed(batch: Batch, texts: Iterable[Text[T]]) -> Generator[tuple[list[Stream[T]], float]]:
