@@ -27,8 +27,7 @@ from multidraft.training.work import write_text
 
 DEFAULTS = {"drafter": (3.0, 5e-5), "new": (20.0, 2e-3), "eagle": (20.0, 5e-4)}
 """Epochs and peak learning rates by what is trained: an existing model, a new one, heads."""
-COUNTS = ("batch_tokens", "max_new_tokens", "batch", "evaluate", "vocabulary", "limit")
-POSITIVE = ("minutes", "epochs", "lr", "feature_memory", *COUNTS)
+POSITIVE = "minutes epochs lr feature_memory batch_tokens max_new_tokens batch evaluate vocabulary limit".split()
 
 
 def add(sub: argparse.ArgumentParser) -> None:

@@ -188,11 +188,11 @@ def _answer(
     target: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     portion: Portion,
-    prompts: list[list[int]],
     asking: Asking,
     stop_ids: Collection[int],
 ) -> list[Answer]:
-    """Answers to ``prompts`` of a portion; where memory does not hold them at once, by halves."""
+    """Answers to the prompts of a portion; where memory does not hold them at once, by halves."""
+    prompts = portion.prompts
     try:
         encoded = answer_batch(target, tokenizer, prompts, portion.temperature, asking.max_new_tokens, stop_ids)
         return list(with_distributions(target, portion.task, encoded, pad_id(tokenizer)))
@@ -204,8 +204,8 @@ def _answer(
             ) from None
     torch.cuda.empty_cache()
     middle = len(prompts) // 2
-    halves = (prompts[:middle], prompts[middle:])
-    return [answer for half in halves for answer in _answer(target, tokenizer, portion, half, asking, stop_ids)]
+    halves = (portion._replace(prompts=half) for half in (prompts[:middle], prompts[middle:]))
+    return [answer for half in halves for answer in _answer(target, tokenizer, half, asking, stop_ids)]
 
 
 def collect(
@@ -247,7 +247,7 @@ def collect(
         for done, file in enumerate(own, start=1):
             portion = files[file]
             torch.manual_seed(zlib.crc32(f"{asking.seed}/{portion.number}".encode()))
-            answers = _answer(target, tokenizer, portion, portion.prompts, asking, stop_ids)
+            answers = _answer(target, tokenizer, portion, asking, stop_ids)
             save_answers(answers, file)
             tokens += sum(len(a.top_ids) for a in answers)
             if (now := time.perf_counter()) - logged > LOG_SECONDS or done == len(own):

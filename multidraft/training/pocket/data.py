@@ -35,6 +35,7 @@ CHAT_TEMPLATE = (
 JSON = JsonRecords()
 CONTEXT_WINDOW = 1024
 FAMILY_WEIGHTS = dict(math=1.3, code=2.0, sql=1.2, translation=1.5, summary=0.5, json=2.4, mixed=0.8)  # noqa: C408
+REAL_SHARE = 0.03
 TWO_TASKS_SHARE = 0.6
 """Share of a specialist's draws that are prompts with two tasks. Every third of them contains the specialist's own
 task, and it learns that part of the answer: it must recognise where its task begins."""
@@ -78,9 +79,9 @@ class Mixture:
         self.rng = random.Random(seed)
         self.real = [json.loads(line) for line in gsm8k.open(encoding="utf-8")] if gsm8k else []
 
-    def draw(self, real_share: float = 0.03) -> Example:
-        """One example; a share of ``real_share`` comes from GSM8K if it is loaded."""
-        if self.real and self.rng.random() < real_share:
+    def draw(self) -> Example:
+        """One example; a share of ``REAL_SHARE`` comes from GSM8K if it is loaded."""
+        if self.real and self.rng.random() < REAL_SHARE:
             row = self.rng.choice(self.real)
             return Example("gsm8k", row["question"], row["answer"].replace("<<", "(").replace(">>", ")"))
         name = self.rng.choices(self.names, self.weights)[0]
@@ -170,7 +171,7 @@ def reference_texts(tokenizer: PreTrainedTokenizerFast, family: str, seed: int) 
     mixture = Mixture(FAMILY_WEIGHTS if general else {family: 1.0}, seed)
     while True:
         if general or mixture.rng.random() > TWO_TASKS_SHARE:
-            yield encode_example(tokenizer, mixture.draw(real_share=0.0))
+            yield encode_example(tokenizer, mixture.draw())
             continue
         two = FAMILIES["mixed"].example(mixture.rng, "train")
         if family in tasks_of(two):

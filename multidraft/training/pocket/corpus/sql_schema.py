@@ -244,12 +244,10 @@ class Draw:
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         people, events, things = rng.choice(DOMAINS).splitlines()
-        self.person, self.thing = draw_table(rng, people), draw_table(rng, things)
-        links = [self.person, self.thing] if rng.random() < 0.4 else [rng.choice([self.person, self.thing])]
-        keys = [f"{table.singular}_id" for table in links]
-        self.event = replace(draw_table(rng, events), keys=keys)
-        self.links = links
-        self.tables = [*links, self.event]
+        both = [draw_table(rng, people), draw_table(rng, things)]
+        self.links = both if rng.random() < 0.4 else [rng.choice(both)]
+        self.event = replace(draw_table(rng, events), keys=[f"{table.singular}_id" for table in self.links])
+        self.tables = [*self.links, self.event]
         rng.shuffle(self.tables)
         self.one = rng.choice(self.tables)
         self.opener = rng.choice(OPENERS)

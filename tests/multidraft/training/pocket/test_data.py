@@ -3,11 +3,10 @@
 import json
 import random
 
-import torch
-
 from drafters.learning.distil import collate
 from drafters.pool import load_pool
 from multidraft.training.data import bucket_batches
+from multidraft.training.pocket import data
 from multidraft.training.pocket.corpus import FAMILIES, Example
 from multidraft.training.pocket.corpus.json_records import JsonRecords
 from multidraft.training.pocket.data import (
@@ -99,14 +98,15 @@ def test_a_mixture_keeps_its_weights_and_its_seed():
     assert 0.65 < sum(e.family == "math" for e in first) / 200 < 0.85
 
 
-def test_real_text_is_a_spice(tmp_path):
+def test_real_text_is_a_spice(tmp_path, monkeypatch):
+    monkeypatch.setattr(data, "REAL_SHARE", 0.2)
     path = tmp_path / "gsm8k.jsonl"
     path.write_text('{"question": "How many?", "answer": "2 + 3 = <<2+3=5>>5\\n#### 5"}\n')
     mixture = Mixture({"math": 1.0}, seed=0, gsm8k=path)
-    real = [e for e in (mixture.draw(real_share=0.2) for _ in range(200)) if e.family == "gsm8k"]
+    real = [e for e in (mixture.draw() for _ in range(200)) if e.family == "gsm8k"]
     assert 20 <= len(real) <= 60
     assert real[0].completion == "2 + 3 = (2+3=5)5\n#### 5"
-    assert torch.tensor([e.family == "gsm8k" for e in (mixture.draw(0.0) for _ in range(50))]).sum() == 0
+    assert {Mixture({"math": 1.0}, seed=0).draw().family for _ in range(50)} == {"math"}
 
 
 def test_a_lookup_asks_for_facts_that_the_text_tells():
