@@ -34,9 +34,8 @@ from multidraft.engine.decoding import Decoding
 from multidraft.engine.lossless import Difference, greedy_differences
 from multidraft.engine.output import Output
 from multidraft.engine.retiming import Retiming
-from multidraft.policies import parse_spec
 from multidraft.policies.delayed import expected_accept_lengths
-from multidraft.policies.specs import is_plain
+from multidraft.policies.specs import is_plain, parse_spec
 from multidraft.replay.regret import expected_regret_of, gamma_table, regret_of
 from storage.records import PLAIN, Generation, Turn
 from storage.run import Baseline, Conditions, Origin, Run, Scores

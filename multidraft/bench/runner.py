@@ -17,8 +17,7 @@ from multidraft.bench.measure import Measurement, Request, conditions_of
 from multidraft.bench.suites import SuiteItem
 from multidraft.engine.arguments import policy_for, read_seed
 from multidraft.engine.decoding import Decoding
-from multidraft.policies import canonical_spec, check_specs
-from multidraft.policies.specs import is_plain
+from multidraft.policies.specs import canonical_spec, check_specs, is_plain
 from storage.records import Generation
 from storage.run import Origin, Run
 

@@ -18,8 +18,7 @@ from scipy.optimize import brentq
 from drafters.costs import Costs
 from drafters.errors import SuiteError
 from multidraft.bench.separators import csv_mark
-from multidraft.policies import make_policy
-from multidraft.policies.specs import spec_list
+from multidraft.policies.specs import make_policy, spec_list
 from multidraft.replay.walk import replay
 
 MIXED = "mixed"

@@ -21,8 +21,7 @@ from multidraft.bench.verdict import sentences
 from multidraft.bench.verdict_json import as_json
 from multidraft.bench.verdict_tables import tables
 from multidraft.commands.options import add_runs, card_of, chosen_runs, split_specs
-from multidraft.policies import check_specs
-from multidraft.policies.specs import without_divergence
+from multidraft.policies.specs import check_specs, without_divergence
 from multidraft.replay.advice import NEWEST, Advice, advise, candidates, most_replays
 from multidraft.replay.recorded import (
     memory_of,

@@ -28,7 +28,7 @@ from multidraft.bench.table import notes, render_curve, render_table, too_long
 from multidraft.bench.vllm_peer import vllm_peers
 from multidraft.commands import options as shared
 from multidraft.engine.experience import new_traffic
-from multidraft.policies import canonical_spec, with_start
+from multidraft.policies.specs import canonical_spec, with_start
 from multidraft.policies.titles import DEFAULT_POLICY
 from multidraft.replay.advice import usable
 from multidraft.service.learning import learn_from

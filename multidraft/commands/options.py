@@ -19,8 +19,7 @@ import multidraft as md
 from drafters.progress import Step
 from multidraft.bench.suites import Suite, spread
 from multidraft.engine.arguments import read_seed
-from multidraft.policies import canonical_spec, check_specs
-from multidraft.policies.specs import without_divergence
+from multidraft.policies.specs import canonical_spec, check_specs, without_divergence
 from storage.aggregates import filters
 from storage.connection import check_writable, is_database
 from storage.filters import Filter

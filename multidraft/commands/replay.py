@@ -10,7 +10,7 @@ from typing import Any
 from multidraft.bench.action import listed
 from multidraft.bench.table import count, markdown, shown
 from multidraft.commands.options import add_replay_policies, add_runs, card_of, chosen_runs, replay_policies, warn
-from multidraft.policies import start_of
+from multidraft.policies.specs import start_of
 from multidraft.replay.outcomes import Outcome
 from multidraft.replay.recorded import is_estimate, of_newest_bench, recorded_texts, route_of, texts_with_costs
 from storage.texts import TextFilter

@@ -21,12 +21,9 @@ from multidraft.policies.settings import PolicySettings, Setting, WarmStart
 from multidraft.policies.specs import (
     canonical_spec,
     check_live,
-    check_specs,
     make_policy,
     parse_spec,
     settings_of,
-    start_of,
-    with_start,
 )
 
 __all__ = [
@@ -41,14 +38,11 @@ __all__ = [
     "WarmStart",
     "canonical_spec",
     "check_live",
-    "check_specs",
     "make_policy",
     "parse_spec",
     "policy_names",
     "register",
     "settings_of",
-    "start_of",
-    "with_start",
 ]
 
 for _module in iter_modules(__path__):

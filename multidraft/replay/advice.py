@@ -16,8 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from drafters.errors import PolicyError, UserError
-from multidraft.policies import canonical_spec
-from multidraft.policies.specs import is_plain, read_spec, replayed_as, without_divergence
+from multidraft.policies.specs import canonical_spec, is_plain, read_spec, replayed_as, without_divergence
 from multidraft.replay.contribution import Share, contributions, superfluous
 from multidraft.replay.options import Option, replayed
 from multidraft.replay.recorded import Recorded, Route

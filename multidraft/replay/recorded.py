@@ -18,8 +18,7 @@ from drafters.errors import UserError
 from drafters.memory import estimate
 from drafters.router import Router
 from drafters.traffic import Prior
-from multidraft.policies import start_of
-from multidraft.policies.specs import is_plain, read_spec
+from multidraft.policies.specs import is_plain, read_spec, start_of
 from multidraft.replay.machine_costs import MachineCosts
 from multidraft.replay.regret import fewest, fixed_rounds
 from multidraft.replay.walk import Replayed, best_fixed_rate, replay

@@ -12,15 +12,12 @@ from multidraft.policies import (
     Policy,
     PolicySettings,
     canonical_spec,
-    check_specs,
     make_policy,
     parse_spec,
     policy_names,
     register,
-    start_of,
-    with_start,
 )
-from multidraft.policies.specs import stand_ins, starts_of, with_setting
+from multidraft.policies.specs import check_specs, stand_ins, start_of, starts_of, with_setting, with_start
 from multidraft.policies.titles import policy_title
 from multidraft.policies.ucb import UCB
 from tests.multidraft.policies.test_ucb import play
