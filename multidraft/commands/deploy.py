@@ -107,19 +107,22 @@ def _steps(
         raise md.UserError(f"the Space {space} exists: choose another name, or replace its files with --update")
     if options.dataset:
         create = partial(api.create_repo, options.dataset, repo_type="dataset", private=True, exist_ok=True)
-        yield f"create the dataset {options.dataset}", create
+        yield f"create the dataset {options.dataset} (private)", create
     if exists:
         if options.private:
             yield f"make {space} private", partial(api.update_repo_settings, space, private=True, repo_type="space")
         yield f"ask for {options.hardware}", partial(api.request_space_hardware, space, options.hardware)
     else:
         where = {"repo_type": "space", "space_sdk": "gradio", "space_hardware": options.hardware}
-        yield f"create the Space {space}", partial(api.create_repo, space, **where, private=options.private)
-    for name, value in _variables(options, card, path).items():
-        yield f"set the variable {name}", partial(api.add_space_variable, space, name, value)
+        create = partial(api.create_repo, space, **where, private=options.private)
+        yield f"create the Space {space} ({'private' if options.private else 'public'}, {options.hardware})", create
+    variables = {"MULTIDRAFT_POOL": _known_as(card, path), "MULTIDRAFT_BACKUP": options.dataset}
+    for name, value in variables.items():
+        if value:
+            yield f"set the variable {name} to {value}", partial(api.add_space_variable, space, name, value)
     if token and _wants_token(options, card):
         secret = partial(api.add_space_secret, space, "HF_TOKEN", token, description=f"to {_USES}")
-        yield "set the secret HF_TOKEN", secret
+        yield f"set the secret HF_TOKEN to the value of {SPACE_TOKEN}", secret
 
     def upload() -> None:
         message = f"multidraft {md.version()}"
@@ -132,24 +135,19 @@ def _steps(
 
 
 def _show(options: argparse.Namespace, card: Card, path: Path) -> None:
-    """Print what would be done."""
-    visible = "private" if options.private else "public"
-    otherwise = "or replace its files" if options.update else "stop if it exists"
-    print(f"Space {options.space}: create it ({visible}, gradio, {options.hardware}), {otherwise}")
-    for name, value in _variables(options, card, path).items():
-        print(f"variable {name} = {value}")
-    if options.dataset:
-        print(f"dataset {options.dataset}: create it (private) unless it exists")
-    if _wants_token(options, card):
-        told = f"= the value of {SPACE_TOKEN}"
-        if SPACE_TOKEN not in os.environ:
-            told = f"is not set: put a token that may {_USES} into {SPACE_TOKEN} (docs/spaces.md)"
-        print(f"secret HF_TOKEN {told}")
+    """Print what would be done for a new Space, and what would be uploaded."""
+    for doing, _ in _steps(options, card, path, huggingface_hub.HfApi(), exists=False):
+        print(doing)
+    print(
+        f"(if {options.space} exists: {'replace its files' if options.update else 'stop, since --update is not given'})"
+    )
+    if _wants_token(options, card) and SPACE_TOKEN not in os.environ:
+        print(f"HF_TOKEN is not set: put a token that may {_USES} into {SPACE_TOKEN} (docs/spaces.md)")
     with staged(card, path, options.hardware, None) as folder:
         sizes = {file.relative_to(folder): file.stat().st_size / 2**20 for file in folder.rglob("*") if file.is_file()}
         largest = max(sizes, key=sizes.__getitem__)
         total = f"{len(sizes)} files, {sum(sizes.values()):.1f} MiB"
-        print(f"upload {total}, the largest {largest} ({sizes[largest]:.1f} MiB)")
+        print(f"{total}, the largest {largest} ({sizes[largest]:.1f} MiB)")
         front = (folder / "README.md").read_text(encoding="utf-8").split("---\n")[1]
     print(f"README.md begins with\n---\n{front}---")
 
@@ -158,12 +156,6 @@ def _known_as(card: Card, path: Path) -> str:
     """The card's name among the bundled ones: its own, unless no file can have that or a bundled card does."""
     own = path.parent != POOLS and re.fullmatch(r"[\w-][\w.-]*", card.name) and not is_bundled(card.name)
     return card.name if own else path.stem
-
-
-def _variables(options: argparse.Namespace, card: Card, path: Path) -> dict[str, str]:
-    return {"MULTIDRAFT_POOL": _known_as(card, path)} | (
-        {"MULTIDRAFT_BACKUP": options.dataset} if options.dataset else {}
-    )
 
 
 def _wants_token(options: argparse.Namespace, card: Card) -> bool:

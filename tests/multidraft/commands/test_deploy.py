@@ -194,7 +194,13 @@ def test_a_space_that_exists_is_only_replaced_on_demand(api: FakeApi, capsys: py
 def test_a_dry_run_sends_nothing(api: FakeApi, card: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["deploy", "me/demo", "--pool", str(card), "--dataset", "me/runs", "--dry-run"]) == 0
     out = capsys.readouterr().out
-    for part in ("create it (public, gradio, cpu-basic)", "MULTIDRAFT_BACKUP = me/runs", "- some/drafter\n", "MiB"):
+    for part in (
+        "create the Space me/demo (public, cpu-basic)\n",
+        "set the variable MULTIDRAFT_BACKUP to me/runs\n",
+        "HF_TOKEN is not set: ",
+        "- some/drafter\n",
+        "MiB",
+    ):
         assert part in out
     assert not api.calls
 
@@ -237,9 +243,13 @@ def test_without_a_token(api: FakeApi, monkeypatch: pytest.MonkeyPatch, capsys: 
 @pytest.mark.parametrize(
     ("step", "refusal", "said"),
     [
-        ("create_repo", 403, "could not create the Space me/demo: the token is not allowed to do this"),
+        (
+            "create_repo",
+            403,
+            "could not create the Space me/demo (public, cpu-basic): the token is not allowed to do this",
+        ),
         ("create_repo", 402, "this hardware is not free"),
-        ("add_space_variable", 500, "could not set the variable MULTIDRAFT_POOL: in the Hub's words"),
+        ("add_space_variable", 500, "could not set the variable MULTIDRAFT_POOL to pocket: in the Hub's words"),
         ("repo_exists", ConnectionError("no route\nat all"), "the Hub cannot be reached (no route)"),
     ],
 )
