@@ -17,6 +17,7 @@ from pyarrow import parquet
 
 from drafters.errors import SuiteError, TrainingError, first_line
 from multidraft.bench.suites import Row, SuiteItem, item_of, load_prompts
+from multidraft.bench.table import count
 from storage.records import OWN
 
 GENERALIST = "general"
@@ -82,11 +83,10 @@ def read_tasks(
         seen |= fresh
         prompts = sorted(fresh, key=_order)[:limit]
         if len(prompts) < 2:
-            raise TrainingError(
-                f"task {task!r} has {len(prompts)} prompt; two are needed, one to train on, one held out"
-            )
-        count = min(max(1, math.ceil(heldout * len(prompts))), len(prompts) - 1)
-        tasks[task] = TaskPrompts(prompts[count:], prompts[:count])
+            has = count(len(prompts), "prompt")
+            raise TrainingError(f"task {task!r} has {has}; two are needed, one to train on, one held out")
+        kept = min(max(1, math.ceil(heldout * len(prompts))), len(prompts) - 1)
+        tasks[task] = TaskPrompts(prompts[kept:], prompts[:kept])
     return tasks
 
 

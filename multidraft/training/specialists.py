@@ -22,6 +22,7 @@ from drafters.checkpoints.model_sizes import window_of
 from drafters.errors import TrainingError
 from drafters.models.trainable_head import TrainableHead
 from drafters.text import chat_ids, end_ids
+from multidraft.bench.table import count
 from multidraft.training.answers import Answer, answer_batches, collect, language_model_loss, pad_id
 from multidraft.training.data import by_length, cached_features
 from multidraft.training.eagle import common_tokens, fit_head, save_head
@@ -129,7 +130,7 @@ def train_all(recipe: LanguageModels | Heads, answers: Sequence[Answer]) -> None
         tokens = sum(len(answer.ids) for answer in own)
         stopped = sum(len(answer.top_ids) <= 1 for answer in own)  # at their first token
         empty = f" ({stopped:,} empty)" if stopped else ""
-        processes.say(f"-- {name}: {len(own):,} answers{empty}, {tokens:,} tokens with their prompts")
+        processes.say(f"-- {name}: {count(len(own), 'answer')}{empty}, {tokens:,} tokens with their prompts")
         torch.manual_seed(plan.asking.seed)
         checkpoint = work / f"{name}.pt"
         padded = sum(len(batch) * len(batch[-1].ids) for batch in by_length(own, plan.batch_tokens))
@@ -172,9 +173,8 @@ def distil(plan: Plan, tokenizer: PreTrainedTokenizerBase, processes: Processes 
         encoded = [chat_ids(tokenizer, prompt, settings=plan.chat_template_kwargs) for prompt in task.train]
         prompts[name] = [ids for ids in encoded if ids and len(ids) <= room]
         if longer := len(encoded) - len(prompts[name]):
-            processes.say(
-                f"{name}: {longer:,} prompts leave no room for {plan.asking.max_new_tokens} new tokens; left out"
-            )
+            left_out = count(longer, "prompt")
+            processes.say(f"{name}: {left_out} left out, without room for {plan.asking.max_new_tokens} new tokens")
         if not prompts[name]:
             raise TrainingError(f"no prompt of {name!r} leaves room for an answer; lower --max-new-tokens")
     answers = collect(target, tokenizer, prompts, plan.work / ANSWERS, plan.asking, plan.made_by(), processes)
