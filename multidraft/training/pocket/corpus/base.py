@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 Split = Literal["train", "heldout"]
 
@@ -34,24 +34,18 @@ class Example:
     check: dict[str, Any] = field(default_factory=dict)
 
 
-class Family(Protocol):
-    """A task family: writes examples and checks answers."""
+class Family:
+    """A task family: writes examples and checks answers. By default the reference alone is right, up to white space."""
 
     name: str
     title: str
 
     def example(self, rng: random.Random, split: Split) -> Example:
         """Draw one example whose combination belongs to ``split``."""
+        raise NotImplementedError
 
     def is_correct(self, example: Example, answer: str) -> bool:
         """Whether ``answer`` (a model's text, never trusted) solves ``example``; never raises."""
-
-
-class Verbatim:
-    """Of families whose answers have one wording: the reference alone is right, up to white space."""
-
-    def is_correct(self, example: Example, answer: str) -> bool:
-        """Whether ``answer`` has the words of the reference."""
         return answer.split() == example.completion.split()
 
 

@@ -6,7 +6,7 @@ import json
 import random
 from typing import Any
 
-from .base import Example, Split, register, split_of
+from .base import Example, Family, Split, register, split_of
 from .json_fields import Field, RecordType
 from .json_types import TYPES
 
@@ -33,7 +33,7 @@ def record_text(rng: random.Random, kind: RecordType, values: dict[str, Any], to
 
 
 @register
-class JsonRecords:
+class JsonRecords(Family):
     """Records in running text in, JSON out."""
 
     name = "json"

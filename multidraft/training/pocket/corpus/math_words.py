@@ -6,7 +6,7 @@ import random
 import re
 from fractions import Fraction
 
-from multidraft.training.pocket.corpus.base import Example, Split, register, split_of
+from multidraft.training.pocket.corpus.base import Example, Family, Split, register, split_of
 from multidraft.training.pocket.corpus.math_lexicon import INSTRUCTIONS, LEXICON, NAMES
 from multidraft.training.pocket.corpus.math_stories import KINDS, Ending, Kind, StepText
 
@@ -90,7 +90,7 @@ def _draw_words(rng: random.Random) -> dict[str, str]:
 
 
 @register
-class MathWords:
+class MathWords(Family):
     """Word problems about shops, farms, journeys, savings and the like."""
 
     name = "math"

@@ -7,7 +7,7 @@ import random
 from functools import partial
 from typing import Any
 
-from multidraft.training.pocket.corpus.base import Example, Split, register, split_of
+from multidraft.training.pocket.corpus.base import Example, Family, Split, register, split_of
 from multidraft.training.pocket.corpus.python_sandbox import MAX_CHARS, load_function
 from multidraft.training.pocket.corpus.python_tasks import NUMBER_KINDS, WORDS, Args, Task
 from multidraft.training.pocket.corpus.python_tasks_text import TEXT_KINDS
@@ -68,7 +68,7 @@ def write_function(task: Task) -> str:
 
 
 @register
-class PythonCode:
+class PythonCode(Family):
     """Functions on lists, texts, dictionaries and prices."""
 
     name = "code"

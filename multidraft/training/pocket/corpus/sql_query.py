@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-from .base import Example, Split, register, split_of
+from .base import Example, Family, Split, register, split_of
 from .sql_check import SIZES, build, run
 from .sql_schema import (
     AGGREGATES,
@@ -309,7 +309,7 @@ def schema_text(rng: random.Random, tables: list[Table]) -> str:
 
 
 @register
-class SqlQuery:
+class SqlQuery(Family):
     """Schema and question in, query and explanation out."""
 
     name = "sql"

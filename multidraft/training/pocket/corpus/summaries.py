@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from multidraft.training.pocket.corpus.base import Example, Split, Verbatim, register, split_of
+from multidraft.training.pocket.corpus.base import Example, Family, Split, register, split_of
 from multidraft.training.pocket.corpus.summaries_data import (
     BYSTANDERS,
     CONTACTS,
@@ -57,7 +57,7 @@ def _report(rng: random.Random, event: str, asides: list[str], others: list[str]
 
 
 @register
-class Summary(Verbatim):
+class Summary(Family):
     """Reports of seven or eight sentences; the points asked for, and their order, vary."""
 
     name = "summary"

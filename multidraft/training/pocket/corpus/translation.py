@@ -6,7 +6,7 @@ import random
 import re
 from dataclasses import dataclass
 
-from multidraft.training.pocket.corpus.base import Example, Split, Verbatim, register, split_of
+from multidraft.training.pocket.corpus.base import Example, Family, Split, register, split_of
 from multidraft.training.pocket.corpus.translation_lexicon import (
     FEMALE_NAMES,
     FEMALE_RELATIVES,
@@ -155,7 +155,7 @@ def _render(template: str, language: int, subject: Subject, first: bool, slots: 
 
 
 @register
-class Translation(Verbatim):
+class Translation(Family):
     """German paragraphs of five to seven sentences on one topic and one person."""
 
     name = "translation"

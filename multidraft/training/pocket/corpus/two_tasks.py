@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import asdict
 
-from multidraft.training.pocket.corpus.base import FAMILIES, Example, Split, register
+from multidraft.training.pocket.corpus.base import FAMILIES, Example, Family, Split, register
 
 PHRASINGS = (
     "Please do two things, one after the other.\n\nFirst: {first}\n\nSecond: {second}",
@@ -18,7 +18,7 @@ PHRASINGS = (
 
 
 @register
-class TwoTasks:
+class TwoTasks(Family):
     """Two examples of different families in one prompt; the answers follow each other after a blank line."""
 
     name = "mixed"
