@@ -86,16 +86,11 @@ def replayed(
 
 
 def of_replays(texts: Sequence[Recorded], spec: str, length: int, played: Sequence[Replayed]) -> Option:
-    """A policy at a draft length, as it was replayed on the texts."""
-    runs = [
-        (text.prompt, p.seconds or 0.0, request_seconds(text, p), text.tokens, p.rounds)
-        for text, p in zip(texts, played, strict=True)
-    ]
+    """A policy at a draft length, as it was replayed on the texts. A request takes the prefill of its text's baseline,
+    if there is one, that of the drafters by the costs, and decoding."""
+    runs = list[tuple[Any, ...]]()
+    for text, p in zip(texts, played, strict=True):
+        decode, baseline = p.seconds or 0.0, text.run.baseline
+        prefill = (baseline.prefill_seconds if baseline else 0.0) + (p.reading_seconds or 0.0)
+        runs.append((text.prompt, decode, prefill + decode, text.tokens, p.rounds))
     return Option.of(spec, length, runs, estimate=bool(spec) and is_estimate(spec))
-
-
-def request_seconds(text: Recorded, played: Replayed) -> float:
-    """Seconds of a replayed request: the prefill of its baseline, if it has one, that of the drafters by the costs, and
-    decoding."""
-    baseline = text.run.baseline
-    return (baseline.prefill_seconds if baseline else 0.0) + (played.reading_seconds or 0.0) + (played.seconds or 0.0)
