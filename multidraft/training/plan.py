@@ -37,10 +37,10 @@ class Shape:
         """From ``LAYERSxWIDTH``.
 
         Raises:
-            TrainingError: it is not of that form, or the width is odd.
+            TrainingError: it is not of that form, or the width no multiple of 8.
         """
         layers, mark, width = text.lower().partition("x")
-        digits = mark and layers.isdigit() and width.isdigit()
+        digits = mark and layers.isdecimal() and width.isdecimal()
         if not digits or int(layers) < 1 or int(width) < 8 or int(width) % 8:
             raise TrainingError(f"--new {text!r} should be LAYERSxWIDTH, e.g. 2x768; the width a multiple of 8")
         return cls(int(layers), int(width))

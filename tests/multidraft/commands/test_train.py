@@ -202,6 +202,7 @@ def test_whether_training_has_brought_anything(matrix, nothing):
         (["--limit", "1"], "task 'letters' has 1 prompt; two are needed"),
         (["--kind", "eagle", "--new", "2x64"], "are for --kind lm"),
         (["--new", "wide"], "should be LAYERSxWIDTH"),
+        (["--new", "²x768"], "should be LAYERSxWIDTH"),
         (["--new", "1x16", "--drafter", "x/y"], "give either --drafter"),
         (["--epochs", "0"], "--epochs must be greater than 0"),
         (["--feature-memory", "0"], "--feature-memory must be greater than 0"),
