@@ -104,11 +104,13 @@ def measure(plan: Plan) -> Matrix:
 
 
 def learnt_nothing(matrix: Matrix) -> bool:
-    """Whether no drafter accepts more tokens than before its training, as far as two decimals tell.
+    """Whether no drafter accepts more tokens than before its training, as far as two decimals tell; not where no prompt
+    could be measured on.
 
     New weights have none accepted: with the target's own token that is 1 per round.
     """
-    return all(round(mat, 2) <= round(row.get(UNTRAINED, 1.0), 2) for row in matrix.values() for mat in row.values())
+    found = [(mat, row.get(UNTRAINED, 1.0)) for row in matrix.values() for mat in row.values()]
+    return bool(found) and all(round(mat, 2) <= round(before, 2) for mat, before in found)
 
 
 def check_push(repository: str | None, private: bool, target: str | None) -> None:

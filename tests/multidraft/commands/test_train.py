@@ -185,6 +185,7 @@ def test_a_drafter_larger_than_the_target_is_warned_of(made, data, tmp_path, cap
     [
         ({"sql": {"general": 1.004, "sql": 1.0}}, True),
         ({"sql": {"general": 1.0, "sql": 1.01}}, False),
+        ({}, False),  # all held-out prompts were too long
         ({"sql": {"sql": 2.101, "before.training": 2.1}, "math": {"sql": 1.3, "before.training": 1.4}}, True),
         ({"sql": {"sql": 2.1, "before.training": 2.1}, "math": {"sql": 1.5, "before.training": 1.4}}, False),
     ],
