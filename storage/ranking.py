@@ -36,7 +36,8 @@ def policy_summary(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
     and the others follow with figures over their own prompts; ``ran`` is how many of the others' it ran. Without it all
     are taken for compared. ``common`` is the number of those prompts, 0 where there are none; ``apart`` whether their
     runs had different baselines (``storage.figures.at_different_times``). ``rank`` is that of those compared, by
-    seconds of whole requests over the baseline's (``storage.figures.ranks``); NaN below ``FEWEST_PROMPTS``.
+    seconds of whole requests over the baseline's (``storage.figures.ranks``), and no better than that of a faster one;
+    NaN below ``FEWEST_PROMPTS``.
     """
     where, values = filter.where(FINISHED)
     sums = ", ".join(
@@ -92,7 +93,8 @@ def policy_summary(path: str | Path, filter: Filter = ALL) -> pd.DataFrame:
     found = ranks(
         {line.policy: seconds[line.policy] for line in ordered.itertuples() if line.compared and not line.few}
     )
-    ordered["rank"] = ordered["policy"].map(found).astype(float)
+    # However noisy a policy is, it does not rank before those that are faster by their figures.
+    ordered["rank"] = ordered["policy"].map(found).astype(float).cummax().rank(method="min")
     return ordered.sort_values("rank", kind="stable", ignore_index=True).drop(columns=["few", "told"])
 
 

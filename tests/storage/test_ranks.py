@@ -33,6 +33,18 @@ def test_policies_that_cannot_be_told_apart_share_a_rank_whatever_the_day(store,
     assert found["c"] == 4 and found[["a", "b", "d"]].tolist() == [1, 1, 1]
 
 
+def test_a_policy_that_varies_from_prompt_to_prompt_ranks_before_no_faster_one(store, path: Path) -> None:
+    """``c`` is slower than ``a``; ``d`` is slower still, but far too noisy to tell."""
+    for number in range(8):
+        for policy, factor in (("a", 1.0), ("c", 1.5), ("d", 4.0 if number % 4 == 0 else 1.0)):
+            parts = {"draft_seconds": 0.0, "policy_seconds": 0.0, "evaluate_seconds": 0.0}
+            own = [make_round(index, verify_seconds=0.01 * factor, **parts) for index in range(3)]
+            store.add(make_run(prompt=str(number), policy=policy, rounds=own, prefill_seconds=0.0, baseline=150.0))
+    assert store.flush()
+    found = ranking.policy_summary(path, Filter(shared=True))
+    assert list(found["policy"]) == ["a", "c", "d"] and found["rank"].tolist() == [1, 2, 2]
+
+
 def test_speedups_that_are_too_noisy_put_no_policy_first(store, path: Path) -> None:
     rounds = [make_round(index) for index in range(3)]  # 300 tokens per second
     for policy, speed, off in (("a", 150.0, 0.02), ("b", 30.0, 0.5), ("c", 75.0, 0.02), ("d", 20.0, 0.4)):
