@@ -246,9 +246,10 @@ class SuiteBatch(SuiteRun):
             self._sum_up(spec, seconds)
             complete = True
         finally:
-            for measurement in self._measured:
-                if measurement.generation.rounds:  # also where they were cut short
-                    measurement.phase = "done"
+            for measurement in self._measured:  # also where they were cut short, or never begun
+                if measurement.phase == "waiting":
+                    measurement.drop()
+                measurement.phase = "done"
             done(entries if complete else [e for e in entries if e.run.generation.rounds])
 
     def _sum_up(self, spec: str, seconds: float) -> None:

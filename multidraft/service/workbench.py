@@ -55,7 +55,7 @@ class Workbench:
         limits: what may be asked for; by default what this machine can bear.
 
     Attributes:
-        observers: each is shown every run before it begins.
+        observers: each is shown every run before it begins, or ends without having begun.
         recorded_costs: what the rounds of the history have cost; read on the device's thread.
         cut_off, resuming: what the end of an earlier server cut off, by the ids of its jobs, of which batches may wait
             for their pool to be in use again; held by who takes them up (``multidraft.service.recovery``).
@@ -103,7 +103,7 @@ class Workbench:
         return card_hash != self.pool.card_hash or self.pool.fits(prompt)
 
     def observe(self, measurement: Measurement) -> None:
-        """Show the observers a run that is to begin."""
+        """Show the observers a run that is to begin, or to end without."""
         for observer in self.observers:
             observer(measurement)
 
@@ -286,6 +286,7 @@ class RunJob(Job[Run]):
 
     def finish(self) -> None:
         if self.measurement.phase == "waiting":
+            self.workbench.observe(self.measurement)
             self.measurement.drop()
 
 

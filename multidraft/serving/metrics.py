@@ -134,10 +134,11 @@ class Metrics(Collector):
 
     def _look(self, followed: Followed) -> None:
         measurement, now = followed.measurement, time.monotonic()
-        generation, followed.began = measurement.generation, followed.began or now
+        generation, done = measurement.generation, measurement.phase == "done"
+        if not done:
+            followed.began = followed.began or now
         if len(generation.rounds) > followed.counted:
             followed.first, followed.last = followed.first or now, now
-        done = measurement.phase == "done"
         over = done or generation.status != "running"
         if over or now - followed.counted_at >= UPDATE_SECONDS:
             new = generation.rounds[followed.counted :]
@@ -166,8 +167,9 @@ class Metrics(Collector):
         run, asked = followed.measurement.run, followed.measurement.asked_at
         model, tokens = (run.conditions.pool, ENGINE), len(run.generation.token_ids)
         self.finished.labels(*model, ENDS.get(run.generation.status, "abort")).inc()
-        self.prompt_tokens.labels(*model).inc(run.generation.prompt_tokens)
-        self.queued.labels(*model).observe((followed.began or asked) - asked)
+        if followed.began is not None:
+            self.prompt_tokens.labels(*model).inc(run.generation.prompt_tokens)
+            self.queued.labels(*model).observe(followed.began - asked)
         if followed.first is not None:
             self.to_first.labels(*model).observe(followed.first - asked)
             self.whole.labels(*model).observe(followed.last - asked)

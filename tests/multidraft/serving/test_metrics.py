@@ -111,6 +111,29 @@ def test_why_texts_ended_is_said_in_the_words_of_vllm(workbench: Workbench, scra
     assert ends == {"error": 1, "stop": 1, "abort": 1}
 
 
+def test_texts_that_are_cancelled_before_their_first_turn_are_counted(workbench: Workbench, scrape, gate) -> None:
+    jobs = [workbench.submit(Request("abc", "ucb", SamplingParams(9, draft_length=4))) for _ in range(3)]
+    assert gate.reached.wait(30)
+    for job in jobs[::-1]:
+        job.cancel()
+    gate.open()
+    assert all(job.wait(60) for job in jobs)
+    told = scrape()
+    assert told["vllm:request_success_total", ("abort",)] == 3
+    assert told["vllm:request_queue_time_seconds_count", ()] == 1, "the others never had a turn"
+    assert told["vllm:prompt_tokens_total", ()] == jobs[0].run.generation.prompt_tokens
+
+
+def test_texts_of_a_batch_that_ends_before_their_first_turn_are_counted(workbench: Workbench, scrape) -> None:
+    items = [SuiteItem(str(n), text) for n, text in enumerate(("abc", "abd", "bcd", "acd"))]
+    batch = BatchJob(workbench, items, ["ucb"], SamplingParams(9, draft_length=4), texts_at_once=2)
+    workbench.observers.append(lambda text: text.watch(lambda: text.generation.rounds and batch.cancel()))
+    assert workbench.jobs.submit(batch).wait(60)
+    told = scrape()
+    assert told["vllm:request_success_total", ("abort",)] == 4
+    assert told["vllm:request_queue_time_seconds_count", ()] == 2
+
+
 def test_jobs_are_told_apart_that_run_and_wait(workbench: Workbench, scrape, gate) -> None:
     jobs = [workbench.submit(Request("abc", "ucb", SamplingParams(4, draft_length=4))) for _ in range(3)]
     assert gate.reached.wait(30)
