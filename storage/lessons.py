@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from drafters.traffic import LESSONS, Lesson
 from storage.connection import open_writer, read_column, read_rows, writing
+from storage.run import utc_text
 
 _TEACHES = """
     suitability IS NOT NULL AND learn
@@ -16,13 +18,16 @@ _TEACHES = """
 """Condition in SQL."""
 
 
-def lessons(path: str | Path, card_hash: str, newest: int = LESSONS) -> list[tuple[str, Lesson]]:
+def lessons(
+    path: str | Path, card_hash: str, newest: int = LESSONS, before: datetime | None = None
+) -> list[tuple[str, Lesson]]:
     """Prompts and how well each drafter suited their texts (:func:`~drafters.traffic.suitability`), oldest first.
 
-    Runs whose visitors did not want them to be learnt from are left out, and those before the last :func:`forget`.
+    Runs whose visitors did not want them to be learnt from are left out, and those before the last :func:`forget`; also
+    those made from ``before`` on.
     """
-    sql = f"SELECT prompt, suitability FROM runs WHERE card_hash = ? AND {_TEACHES} ORDER BY id DESC LIMIT ?"
-    rows = read_rows(path, sql, [card_hash, newest])
+    where, values = _of(card_hash, before)
+    rows = read_rows(path, f"SELECT prompt, suitability FROM runs {where} ORDER BY id DESC LIMIT ?", [*values, newest])
     return [(prompt, json.loads(told)) for prompt, told in reversed(rows)]
 
 
@@ -52,10 +57,16 @@ def forgotten(path: str | Path, pool: str | None = None) -> bool:
     return bool(read_column(path, sql, [pool])[0])
 
 
-def count(path: str | Path, card_hash: str) -> int:
+def count(path: str | Path, card_hash: str, before: datetime | None = None) -> int:
     """How many lessons there are."""
-    (count,) = read_column(path, f"SELECT count(*) FROM runs WHERE card_hash = ? AND {_TEACHES}", [card_hash])
+    where, values = _of(card_hash, before)
+    (count,) = read_column(path, f"SELECT count(*) FROM runs {where}", values)
     return int(count)
+
+
+def _of(card_hash: str, before: datetime | None) -> tuple[str, list[str]]:
+    """The clause that chooses a pool's runs that teach, and its values."""
+    return f"WHERE card_hash = ? AND {_TEACHES} AND created_at < ?", [card_hash, utc_text(before or datetime.max)]
 
 
 def forget(path: Path, card_hash: str) -> None:

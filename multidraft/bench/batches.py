@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from drafters.errors import ContextWindowError, TextMemoryError, UserError
 from drafters.sampling import SamplingParams
+from drafters.traffic import Expectation
 from multidraft.bench.measure import Measurement
 from multidraft.bench.runner import Entry, SuiteRun, rotated, seed_of
 from multidraft.bench.suites import SuiteItem
@@ -170,6 +171,7 @@ class SuiteBatch(SuiteRun):
 
     Attributes:
         figures: of each policy all of whose texts came to their end; ``equal`` are those that are the target's own.
+        traffic: what each policy begins with; by default what the pool has learnt when the first begins.
     """
 
     def __init__(
@@ -188,6 +190,7 @@ class SuiteBatch(SuiteRun):
         super().__init__(pool, items, policies, params, seed=seed, origin=origin)
         self.size, self.waiting, self.observe, self.measures_baseline = size, waiting, observe, False
         self.figures: list[BatchFigures] = []
+        self.traffic: Expectation | None = None
         self._measured: list[Measurement] = []
 
     def cancel(self) -> None:
@@ -202,7 +205,8 @@ class SuiteBatch(SuiteRun):
         called with all entries of a policy then, when its figures are there."""
         fitting = [item for item in self.items if _fits(self.pool, item, self.params)][: self.size]
         pool = copy.copy(self.pool)
-        pool.traffic = copy.copy(pool.traffic)  # or a policy would begin with what the one before taught on the prompts
+        # Or a policy would begin with what the one before taught on the prompts.
+        pool.traffic = self.traffic or copy.copy(pool.traffic)
         for spec in self.specs:
             if any(known == spec for _, known in self.known):  # all of a policy's runs are handed over at once
                 entries = [

@@ -19,6 +19,7 @@ from multidraft.bench.suites import Suite, SuiteItem
 from multidraft.bench.summary import TOO_LONG, Row
 from multidraft.bench.table import count, too_long
 from multidraft.service.jobs import WAITING, Job
+from multidraft.service.learning import traffic_of
 from multidraft.service.workbench import DRAWING_SECONDS, Workbench, leave_to_page
 from storage import experiments
 from storage.records import Round
@@ -282,7 +283,11 @@ class ResumedBatch(BatchJob):
     def prepare(self) -> None:
         """Read what was run."""
         assert self._run is not None
-        self._run.known = known = recorded(self.workbench.store.path, self.id, self.items, self.seed)
+        path = self.workbench.store.path
+        self._run.known = known = recorded(path, self.id, self.items, self.seed)
+        if isinstance(self._run, SuiteBatch) and known:  # each policy begins with what was learnt before the first
+            begun = min(run.created_at for run in known.values())
+            self._run.traffic = traffic_of(self._run.pool, path, before=begun)
         if len(known) > self._rows_before:  # it came further than the last time
             self._starts = 1
 

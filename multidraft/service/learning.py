@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from datetime import datetime
 from pathlib import Path
 
 from drafters.pool import Pool
@@ -15,12 +16,13 @@ from storage.run import Run
 log = logging.getLogger(__name__)
 
 
-def traffic_of(pool: Pool, path: Path) -> Traffic:
-    """What the runs of a history have taught about a pool; nothing where the history cannot be read."""
+def traffic_of(pool: Pool, path: Path, before: datetime | None = None) -> Traffic:
+    """What the runs of a history, those ``before`` a time, have taught about a pool; nothing where the history cannot
+    be read."""
     traffic = new_traffic(pool)
     try:
-        traffic.learn(lessons.lessons(path, pool.card_hash))
-        traffic.count = lessons.count(path, pool.card_hash)
+        traffic.learn(lessons.lessons(path, pool.card_hash, before=before))
+        traffic.count = lessons.count(path, pool.card_hash, before)
     except (StorageError, ValueError) as error:
         log.warning("what the history teaches about pool %s could not be read: %s", pool.name, error)
     return traffic

@@ -19,7 +19,7 @@ from multidraft.bench.batches import summary_of_batches
 from multidraft.bench.suites import SuiteItem
 from multidraft.service import batch as service_batch
 from multidraft.service import jobs
-from multidraft.service.batch import BatchJob
+from multidraft.service.batch import BatchJob, ResumedBatch
 from multidraft.service.workbench import Workbench
 from multidraft.ui.tabs.batch import view
 from storage.store import Store
@@ -62,6 +62,22 @@ def test_prompts_are_decoded_at_once_under_each_policy(workbench: Workbench, poo
     assert len(runs) == 10 and max(run.generation.streams for run in runs) == 4
     assert all(run.baseline is None and run.speedup is None for run in runs)
     assert all(run.scores.regret_rounds is not None for run in runs if run.generation.policy == "ucb")
+
+
+def test_the_policies_left_after_a_restart_begin_with_what_the_first_began_with(
+    workbench: Workbench, pool: Pool, store: Store
+) -> None:
+    earlier = job(workbench, ITEMS[:2], ["autoregressive", "ucb"])
+    assert workbench.jobs.submit(earlier).wait(60)
+    batch = job(workbench, specs=["rate-hedge:start=traffic", "normal-hedge:start=traffic"])
+    workbench.observers.append(lambda text: len(batch.rows) == len(ITEMS) and batch.cancel())
+    assert workbench.jobs.submit(batch).wait(60) and len(batch.rows) == len(ITEMS)
+    restarted = Workbench(pool, store)
+    assert restarted.jobs.submit(ResumedBatch(restarted, batch.id, batch._asked())).wait(60) and store.flush()
+    restarted.close()
+    priors = [(run.generation.prompt, run.generation.prior) for run in recorded(store.path) if run.generation.prior]
+    assert len(priors) == 2 * len(ITEMS) and len(dict(priors)) == len(ITEMS)
+    assert all(priors.count(prior) == 2 for prior in priors)
 
 
 def test_the_throughput_of_each_policy_is_measured(workbench: Workbench) -> None:
