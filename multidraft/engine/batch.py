@@ -59,8 +59,12 @@ class Batch:
 
     def __init__(self, pool: Pool, most: int = MOST):
         self.pool, self.most = pool, most
-        self.costs = pool.costs.in_batches
-        self.costs.crowd.begin()
+        shared = pool.costs.in_batches
+        # Of this batch alone, as others may be under way, beside which its drafts pay or not; it begins where the last
+        # one that has begun is by now.
+        shared.crowd = copy.copy(shared.crowd)
+        shared.crowd.begin()
+        self.costs = copy.copy(shared)  # its measurements are shared
         self._streams = streams = Streams(getattr(pool.target.decoder, "runs", None))
         self._pools: dict[Stream[Any], Pool] = {}
         self._idle: list[Pool] = []
@@ -95,7 +99,7 @@ class Batch:
         if not pool.caches.admit(text, pool, text.tokens):
             return None
         self._idle.pop()
-        pool.costs = copy.copy(self.costs)  # its measurements are shared
+        pool.costs = copy.copy(self.costs)
         stream = Stream(lambda: text.work(pool))
         self._pools[stream] = pool
         self._streams.add(stream)

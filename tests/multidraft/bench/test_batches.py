@@ -20,7 +20,8 @@ from multidraft.bench.batches import (
 from multidraft.bench.runner import SuiteRun
 from multidraft.bench.suites import SuiteItem
 from multidraft.commands import bench as cli
-from multidraft.engine.decoding import generate
+from multidraft.engine.batch import Batch, text_of
+from multidraft.engine.decoding import Decoding, generate
 from multidraft.engine.experience import new_traffic
 from multidraft.service.learning import learn_from
 from storage.run import Origin
@@ -54,6 +55,17 @@ def test_what_drafts_lost_under_one_policy_keeps_no_other_from_drafting(pool, mo
     for run in measure_batches(pool, ITEMS, ["ucb", "rate-hedge"], PARAMS, [2], repeat=2):
         assert run.size == ALONE or begun[0] >= -Crowd.PLAIN_ROUNDS
         begun.clear()
+
+
+def test_batches_that_are_under_way_at_once_do_not_disturb_each_others_stretches(pool):
+    one, other = Batch(pool, 2), Batch(pool, 2)
+    one.run(text_of(Decoding(pool, item.prompt, "ucb", PARAMS)) for item in ITEMS)
+    passed = one.costs.crowd.rounds
+    assert passed > -Crowd.PLAIN_ROUNDS == other.costs.crowd.rounds
+    assert one.costs.crowd.plain is other.costs.crowd.plain, "what rounds take without drafts is the pool's"
+    later = Batch(pool, 2).costs.crowd  # begins where the last one has come to
+    assert (later.rounds, later.lost) == (-Crowd.PLAIN_ROUNDS, [])
+    assert one.costs.verify is other.costs.verify is pool.costs.in_batches.verify
 
 
 def test_policies_begin_with_what_was_known_before_the_first_of_them(pool):
