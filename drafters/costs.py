@@ -190,19 +190,21 @@ class CostMeter:
         emitted: int,
         depth: int | None = None,
         accepted: int | None = None,
+        together: bool = False,
     ) -> None:
         """A round was played.
 
         Args:
-            arm: who drafted, ``None`` for nobody.
+            arm: who drafted, ``None`` for nobody, and for all of whom each took an unknown part of the time.
             length: draft length asked for.
             nodes: drafted tokens that the target scored.
             emitted: tokens that everybody else now has to read.
             depth: of the draft, where it was a tree; of a chain it is the number of nodes.
             accepted: drafted tokens among those emitted, where one of them is the last; by default all but one.
+            together: whether all drafted.
         """
         (self.verify if nodes or self.crowd.texts > 1 else self.plain).clock(nodes, verify_seconds)
-        self.crowd.played(emitted, arm is not None)
+        self.crowd.played(emitted, together or arm is not None)
         self.rounds[0] += self.by_time
         if arm is not None:
             self.last[self.shapes[arm]] = self.rounds[0]
@@ -221,7 +223,7 @@ class CostMeter:
             else:
                 shape = self.shapes[arm]
                 self.least[shape] = max(self.least[shape], draft_seconds / (drafted + unread))
-        self.unread.emitted(emitted, () if arm is None else (arm,))
+        self.unread.emitted(emitted, range(len(self.steps)) if together else () if arm is None else (arm,))
 
     @property
     def drafts(self) -> bool:

@@ -196,7 +196,7 @@ class Decoding(Iterator[Round]):
         alone = done.arm if done.length and not done.together and done.arm not in drafting.benched else None
         seconds = laps.own["draft"], laps.own["verify"]
         brought = {"emitted": len(done.tokens), "depth": done.draft.depth, "accepted": done.accepted}
-        costs.played(alone, done.length, len(done.draft), *seconds, **brought)
+        costs.played(alone, done.length, len(done.draft), *seconds, **brought, together=done.together)
         unread = costs.unread.mean
         laps.end("policy")
         gamma = self._evaluate(done) if room > 1 else None

@@ -121,6 +121,17 @@ def test_what_drafters_have_to_read():
     assert late.tokens == [9, 0, 9] and late.mean == 6.0 and Unread(0).mean == 0.0
 
 
+def test_after_a_draft_of_all_each_has_read_the_text():
+    meter = CostMeter(3)
+    meter.begin(40, [])
+    meter.played(1, 4, 4, 0.4, 1.0, 3)
+    assert meter.unread.tokens == [43, 1, 43]
+    meter.played(None, 4, 9, 1.2, 1.0, 3, together=True)
+    assert meter.unread.tokens == [1, 1, 1] and not any(line.weight for line in (meter.steps[0], meter.reads[0]))
+    meter.played(None, 0, 0, 0.0, 1.0, 1)
+    assert meter.unread.tokens == [2, 2, 2]
+
+
 def test_what_takes_longer_with_more_than_two_tokens_to_read_is_the_reading():
     meter = CostMeter(3)
     meter.played(0, 4, 4, 0.4, 1.0, 2)

@@ -105,6 +105,7 @@ def test_rounds_say_whether_they_evaluated_and_how_many_tokens_were_read(pool):
 def test_rounds_say_who_drafted_and_how_many_nodes_were_verified(pool):
     together = generate(pool, "abcd", "draft-all", GREEDY).rounds
     assert any(r.together and r.nodes > r.depth for r in together)
+    assert max(pool.costs.unread.tokens) <= 2, "all have drafted in the last round, or the last but one"
     for r in generate(pool, "abcd", "ucb", GREEDY).rounds:
         assert (r.together, r.nodes, r.depth) == (False, len(r.drafted), len(r.drafted))
 
