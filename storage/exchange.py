@@ -146,6 +146,10 @@ def _profile_export(runs: Sequence[Run]) -> str:
             "time_to_first_token": (1000 * (g.prefill_seconds + g.rounds[0].seconds), "ms"),
             "input_sequence_length": (g.prompt_tokens, "tokens"),
             "output_sequence_length": (len(g.token_ids), "tokens"),
+            # Also where nothing was drafted, which tells that each round wrote one token.
+            "spec_decode_steps": (drafts["num_spec_steps"], "count"),
+            "spec_decode_draft_tokens": (drafts["num_draft_tokens"], "tokens"),
+            "spec_decode_accepted_draft_tokens": (drafts["num_accepted_draft_tokens"], "tokens"),
         }
         line: dict[str, Any] = {
             "metadata": {
@@ -163,9 +167,6 @@ def _profile_export(runs: Sequence[Run]) -> str:
             values |= {
                 "spec_decode_acceptance_length": (drafts["mean_acceptance_length"], "ratio"),
                 "spec_decode_draft_acceptance_rate": (100 * drafts["draft_acceptance_rate"], "%"),
-                "spec_decode_steps": (drafts["num_spec_steps"], "count"),
-                "spec_decode_draft_tokens": (drafts["num_draft_tokens"], "tokens"),
-                "spec_decode_accepted_draft_tokens": (drafts["num_accepted_draft_tokens"], "tokens"),
             }
             histogram = {n: steps for n, steps in enumerate(drafts["acceptance_histogram"]) if steps}
             line["spec_decode_acceptance"] = {**drafts, "engine": "multidraft", "acceptance_histogram": histogram}

@@ -193,6 +193,22 @@ def test_what_is_written_can_be_read_with_the_same_figures(filled: Path, tmp_pat
             assert timing["TTFT Time"]["mean"] == "0.0130"
 
 
+def test_rounds_without_drafts_are_written_for_aiperf(store: Store, tmp_path: Path) -> None:
+    from tests.runs import make_round, make_run
+
+    plain = [make_round(n, arm=None, drafter=None, drafted=(), accepted=0, tokens=(7,), own=7) for n in range(3)]
+    store.add(make_run(rounds=plain))
+    assert store.flush()
+    EXPORTS["aiperf.zip"](store.path, Filter(), tmp_path / "runs.zip")
+    with ZipFile(tmp_path / "runs.zip") as written:
+        (name,) = written.namelist()
+        metrics = json.loads(written.read(name))["metrics"]
+        content = written.read(name).decode()
+    assert not {"spec_decode_acceptance_length", "spec_decode_draft_acceptance_rate"} & metrics.keys()
+    (run,) = imported(store, tmp_path, "profile_export.jsonl", content)
+    assert run.reported and (run.reported.output_tokens, run.reported.round_count) == (3, 3)
+
+
 def test_conditional_acceptance_is_that_of_one_more_token(store: Store, path: Path, tmp_path: Path) -> None:
     from tests.runs import make_round, make_run
 
