@@ -14,7 +14,7 @@ import logging
 import math
 import mmap
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from drafters.costs import CostMeter
@@ -27,7 +27,7 @@ from multidraft.engine.lossless import Difference
 from multidraft.engine.warming import warm_up
 from multidraft.policies.specs import is_plain
 from multidraft.service.settings import on_zerogpu
-from storage.records import Round, Status
+from storage.records import Generation, Round
 from storage.run import Baseline, Scores
 
 log = logging.getLogger(__name__)
@@ -75,16 +75,14 @@ class Update:
 
 @dataclass(frozen=True)
 class Ended:
-    """How the run ended, what is known of it, and what the pool has learnt."""
+    """How the run ended, what is known of it, and what the pool has learnt; ``generation`` is without the text and its
+    rounds, which came before."""
 
-    status: Status
-    error: str | None
-    benched: Mapping[str, str]
+    generation: Generation
     differences: list[Difference] | None
     scores: Scores
     hardware: str
     memory: Memory
-    prior: Prior | None = None
 
 
 class ZeroGpu:
@@ -169,15 +167,14 @@ class ZeroGpu:
         finally:  # also where the other process has dropped the call
             measurement.cancel()
             work.join()
-        state = generation.status, generation.error, generation.benched
-        known = (*state, measurement.differences, measurement.run.scores)
-        memory = Memory(pool.previous, pool.costs)
-        yield Ended(*known, describe(pool.device), memory, generation.prior)
+        known = replace(generation, rounds=[], token_ids=[], text=""), measurement.differences, measurement.run.scores
+        yield Ended(*known, describe(pool.device), Memory(pool.previous, pool.costs))
 
     def _end(self, measurement: Measurement, ended: Ended) -> None:
         generation, run, pool = measurement.generation, measurement.run, self._pool
-        generation.status, generation.error = ended.status, ended.error or generation.error
-        generation.benched, generation.prior = ended.benched, ended.prior
+        for name in ("status", "benched", "prior", "readers", "versions"):
+            setattr(generation, name, getattr(ended.generation, name))
+        generation.error = ended.generation.error or generation.error
         measurement.differences, run.scores = ended.differences, ended.scores
         run.conditions = replace(run.conditions, hardware=ended.hardware)
         pool.previous, pool.costs = ended.memory.previous, ended.memory.costs

@@ -92,6 +92,7 @@ def test_a_run_is_what_it_is_without_the_boundary_and_is_recorded_here(
     assert generation.status == "completed" and generation.token_ids == expected.token_ids
     assert [(r.arm, r.tokens) for r in generation.rounds] == [(r.arm, r.tokens) for r in expected.rounds]
     assert generation.text == expected.text and generation.prefill_seconds > 0
+    assert generation.readers is not None and generation.readers == expected.readers
     assert job.measurement.decoding.context == [*pool.encode(PROMPT), *generation.token_ids]
     assert job.run.scores.lossless is True and job.run.scores.acceptance is not None
     assert store.flush()
