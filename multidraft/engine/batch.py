@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -80,18 +79,13 @@ class Batch:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    @property
-    def full(self) -> bool:
-        """Whether as many texts as may be are under way."""
-        return len(self) >= self.most
-
     def start(self, text: Text[T]) -> Stream[T] | None:
         """Let a text begin at the next step, with a pool of its own; ``None`` if there is no room for it now.
 
         There is none while :attr:`most` texts are under way, or while its caches would not fit beside those of others,
         in this batch or outside (:meth:`~drafters.caches.Caches.admit`).
         """
-        if self.full:
+        if len(self) >= self.most:
             return None
         if not self._idle:
             self._idle.append(self.pool.twin())
@@ -165,27 +159,22 @@ class Batch:
                 self.pool.caches.leave(waiting[0])
             self.close()
 
-    def run(self, texts: Iterable[Text[T]]) -> list[T]:
-        """Decode all of these; what they return, in their order.
+    def run(self, decodings: Iterable[Decoding]) -> list[Generation]:
+        """Decode all of these, in whose order the generations are.
 
         Raises:
             TextMemoryError: what others decode outside leaves no room for one of them.
             Exception: what one of them raised; the others end where they are.
         """
-        found: dict[int, T] = {}
-
-        def keep(number: int, work: Callable[[Pool], T], twin: Pool) -> None:
-            found[number] = work(twin)
-
-        numbered = [Text(partial(keep, number, text.work), text.tokens) for number, text in enumerate(texts)]
-        with closing(self.steps(numbered)) as steps:
+        decodings = list(decodings)
+        with closing(self.steps(map(text_of, decodings))) as steps:
             for ended in steps:
                 for stream in ended:
                     if stream.error:
                         raise stream.error
                 if not ended and not len(self):
                     raise TextMemoryError("the caches of texts that are decoded elsewhere leave no room for this one")
-        return [found[number] for number in range(len(numbered))]
+        return [decoding.generation for decoding in decodings]
 
     def close(self) -> None:
         """End all texts where they are."""
@@ -243,7 +232,7 @@ def generate_batch(
         raise PolicyError("prompts that are decoded at once cannot share a Policy; give its spec, or one for each")
     given = zip(prompts, policies, _each("params", params, len(prompts)), _each("seed", seed, len(prompts)))
     with Batch(pool, most) as batch:
-        return batch.run(text_of(_asked(number, pool, each, output)) for number, each in enumerate(given, start=1))
+        return batch.run(_asked(number, pool, each, output) for number, each in enumerate(given, start=1))
 
 
 def _asked(number: int, pool: Pool, given: tuple[Any, Any, Any, Any], output: Output) -> Decoding:

@@ -29,7 +29,7 @@ from transformers.utils import logging
 
 from drafters.pool import Pool
 from drafters.sampling import SamplingParams, probabilities
-from multidraft.engine.batch import Batch, text_of
+from multidraft.engine.batch import Batch
 from multidraft.engine.decoding import Decoding
 from multidraft.engine.lossless import ROUNDING
 from multidraft.engine.output import Output
@@ -189,7 +189,7 @@ def decoded(pool: Pool, cases: list[Case]) -> list[Generation]:
     if len(decodings) == 1:
         return [decodings[0].run()]
     with Batch(pool, len(decodings)) as batch:
-        return batch.run([text_of(decoding) for decoding in decodings])
+        return batch.run(decodings)
 
 
 def run_world(seed: int, number: int, generations: int, tally: Tally) -> None:

@@ -20,7 +20,7 @@ from multidraft.bench.batches import (
 from multidraft.bench.runner import SuiteRun
 from multidraft.bench.suites import SuiteItem
 from multidraft.commands import bench as cli
-from multidraft.engine.batch import Batch, text_of
+from multidraft.engine.batch import Batch
 from multidraft.engine.decoding import Decoding, generate
 from multidraft.engine.experience import new_traffic
 from multidraft.service.learning import learn_from
@@ -59,7 +59,7 @@ def test_what_drafts_lost_under_one_policy_keeps_no_other_from_drafting(pool, mo
 
 def test_batches_that_are_under_way_at_once_do_not_disturb_each_others_stretches(pool):
     one, other = Batch(pool, 2), Batch(pool, 2)
-    one.run(text_of(Decoding(pool, item.prompt, "ucb", PARAMS)) for item in ITEMS)
+    one.run(Decoding(pool, item.prompt, "ucb", PARAMS) for item in ITEMS)
     passed = one.costs.crowd.rounds
     assert passed > -Crowd.PLAIN_ROUNDS == other.costs.crowd.rounds
     assert one.costs.crowd.plain is other.costs.crowd.plain, "what rounds take without drafts is the pool's"

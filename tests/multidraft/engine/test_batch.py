@@ -199,7 +199,7 @@ def test_a_batch_that_is_closed_lets_the_pool_go(pool):
     batch.close()
     assert pool.lock._depth == 0 and len(batch) == 0
     assert all(stream.dead and stream.result is None and stream.error is None for stream in streams)
-    again = batch.run([text(PROMPTS[0])])
+    again = batch.run([Decoding(pool, PROMPTS[0], "ucb", PARAMS)])
     assert again[0].token_ids == generate(pool, PROMPTS[0], "ucb", PARAMS).token_ids
 
 
@@ -266,10 +266,10 @@ def test_texts_wait_no_longer_than_others_are_there(own_pool):
     with Batch(own_pool) as one, Batch(own_pool) as other:
         one.start(text(PROMPTS[0]))
         with pytest.raises(TextMemoryError, match="decoded elsewhere"):
-            other.run([text(PROMPTS[1])])
+            other.run([Decoding(own_pool, PROMPTS[1], "ucb", PARAMS)])
         while len(one):
             one.step()
-        assert len(other.run([text(PROMPTS[1])])) == 1
+        assert len(other.run([Decoding(own_pool, PROMPTS[1], "ucb", PARAMS)])) == 1
 
 
 @pytest.mark.parametrize(
