@@ -44,9 +44,8 @@ def resume(workbench: Workbench) -> None:
     with workbench.resuming:  # pools may be loaded one right after the other
         for id, asked in tuple(workbench.cut_off.items()):
             try:
-                if _waits(workbench, asked):
+                if not _take_up(workbench, id, asked):
                     continue
-                _take_up(workbench, id, asked)
             except StoppingError:  # the next server takes it up
                 return
             except UserError as error:
@@ -58,17 +57,20 @@ def resume(workbench: Workbench) -> None:
             del workbench.cut_off[id]
 
 
-def _take_up(workbench: Workbench, id: str, asked: Mapping[str, Any]) -> None:
-    """Mark runs as interrupted, or let a batch go on; a :class:`UserError` says why that cannot be."""
+def _take_up(workbench: Workbench, id: str, asked: Mapping[str, Any]) -> bool:
+    """Mark runs as interrupted, or let a batch go on; a :class:`UserError` says why that cannot be. Returns false for a
+    batch whose pool may be loaded yet."""
     if "runs" in asked:
         runs = [Run.from_json(values) for values in asked["runs"]]
         for run in runs:
             run.generation.status = "interrupted"
         workbench.store.add(*runs, ends=id)
-        return
+        return True
     if asked["source"] == "api":
         raise UserError("its client has disconnected")
     if asked["conditions"]["card_hash"] != workbench.pool.card_hash:
+        if asked["begun_at"] > utc_text(datetime.now(UTC) - LONGEST_WAIT):
+            return False
         pool = asked["conditions"]["pool"]
         changed = " has changed, or" if pool == workbench.pool.name else ""
         raise UserError(f"its pool, {pool!r},{changed} was not loaded within {LONGEST_WAIT.days} days")
@@ -76,10 +78,4 @@ def _take_up(workbench: Workbench, id: str, asked: Mapping[str, Any]) -> None:
         raise UserError(f"it made no progress in {MOST_STARTS} starts")
     workbench.jobs.submit(ResumedBatch(workbench, id, asked))
     log.warning("batch %s was interrupted and is resumed", id)
-
-
-def _waits(workbench: Workbench, asked: Mapping[str, Any]) -> bool:
-    """Whether it is a batch whose pool may be loaded yet."""
-    if "runs" in asked or asked["source"] == "api" or asked["conditions"]["card_hash"] == workbench.pool.card_hash:
-        return False
-    return asked["begun_at"] > utc_text(datetime.now(UTC) - LONGEST_WAIT)
+    return True
