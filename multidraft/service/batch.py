@@ -113,7 +113,7 @@ class BatchJob(Job[None]):
         self.items_of_rows: list[int] = []
         self._places = {id(item): place for place, item in enumerate(items)}
         self.unkept = 0
-        self._origin, self._conditions, self._starts = origin, conditions_of(pool), 1
+        self._origin, self._conditions, self._starts, self._known = origin, conditions_of(pool), 1, 0
         self._begun = self._shown_at = self._looked_at = self._paused = 0.0
         self._shown, self._on_cpu = 0, pool.device.type == "cpu"
         self._rounds: list[bytes] = []
@@ -136,8 +136,8 @@ class BatchJob(Job[None]):
         ``None`` until every policy has had a run, or where several prompts are decoded at once, until one has ended.
         """
         if self.texts_at_once > 1:
-            done_runs = self.runs_done
-            return (time.monotonic() - self._begun) * (self.total - done_runs) / done_runs if done_runs else None
+            left, made = self.total - self.runs_done, self.runs_done - self._known
+            return (time.monotonic() - self._begun) * left / made if made > 0 else None
         done = {policy: list(seconds) for policy, seconds in self._seconds.items()}
         if not all(done.values()):
             return None
@@ -228,7 +228,7 @@ class BatchJob(Job[None]):
             "learn": self.learn,
             "conditions": asdict(self._conditions),
             "figures": [asdict(figures) for figures in self.figures],
-            "rows": len(self.rows),
+            "rows": max(len(self.rows), self._known),
             "starts": self._starts,
         }
 
@@ -285,15 +285,12 @@ class ResumedBatch(BatchJob):
         assert self._run is not None
         path = self.workbench.store.path
         self._run.known = known = recorded(path, self.id, self.items, self.seed)
+        self._known = len(known)
         if isinstance(self._run, SuiteBatch) and known:  # each policy begins with what was learnt before the first
             begun = min(run.created_at for run in known.values())
             self._run.traffic = traffic_of(self._run.pool, path, before=begun)
-        if len(known) > self._rows_before:  # it came further than the last time
+        if self._known > self._rows_before:  # it came further than the last time
             self._starts = 1
-
-    def _asked(self) -> dict[str, Any]:
-        known = len(self._run.known) if self._run else 0
-        return {**super()._asked(), "rows": max(len(self.rows), known)}
 
 
 def recorded(path: Path, id: str, items: Sequence[SuiteItem], seed: int) -> dict[tuple[int, str], Run]:

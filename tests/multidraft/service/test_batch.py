@@ -73,7 +73,10 @@ def test_the_policies_left_after_a_restart_begin_with_what_the_first_began_with(
     workbench.observers.append(lambda text: len(batch.rows) == len(ITEMS) and batch.cancel())
     assert workbench.jobs.submit(batch).wait(60) and len(batch.rows) == len(ITEMS)
     restarted = Workbench(pool, store)
-    assert restarted.jobs.submit(ResumedBatch(restarted, batch.id, batch._asked())).wait(60) and store.flush()
+    resumed, left = ResumedBatch(restarted, batch.id, batch._asked()), list[float | None]()
+    restarted.observers.append(lambda text: left.append(resumed.seconds_left))
+    assert restarted.jobs.submit(resumed).wait(60) and store.flush()
+    assert left == [None] * len(ITEMS), "how long a text takes is not known from those before the restart"
     restarted.close()
     priors = [(run.generation.prompt, run.generation.prior) for run in recorded(store.path) if run.generation.prior]
     assert len(priors) == 2 * len(ITEMS) and len(dict(priors)) == len(ITEMS)
