@@ -282,7 +282,7 @@ class Jobs:
             placed = [other.caller.visitor for other in self.listed if not other.recorded]
             check("jobs", self.limits.queue, list(filter(None, placed)), visitor)
         past = [other for other in alike if other.done] if job.retained else []
-        for other in past[: max(0, len(past) - job.retained + (not job.done))]:
+        for other in past[: max(0, len(past) + 1 - job.retained)]:
             del self._found[other.id]
 
     def _enqueue(self, job: Job) -> None:

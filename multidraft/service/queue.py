@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from heapq import heapreplace
-from itertools import chain, zip_longest
 from typing import ClassVar, Generic, Protocol, TypeVar
 
 
@@ -102,11 +101,10 @@ class Queue(Generic[J]):
         self._came: dict[J, None] = {}  # in that in which they came
 
     def __iter__(self) -> Iterator[J]:
-        rounds = zip_longest(*self._jobs.values())
-        return (job for job in chain.from_iterable(rounds) if job is not None)
+        return iter(self._came)
 
     def __len__(self) -> int:
-        return sum(map(len, self._jobs.values()))
+        return len(self._came)
 
     @property
     def first(self) -> J:
