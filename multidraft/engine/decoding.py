@@ -184,7 +184,7 @@ class Decoding(Iterator[Round]):
         # With room for one token there is nothing to draft, hence nothing to choose or to learn.
         arm, length = self._choice(room) if room > 1 else (NO_DRAFTER, 0)
         laps.end("policy")
-        draft = self._draft(arm, length)
+        draft = drafting.draft(arm, self.context, length, with_q=policy.uses_block_divergence, nodes=policy.tree_nodes)
         laps.end("draft")
         done = self._verified(arm, length, draft)
         self._emit(done)
@@ -229,10 +229,6 @@ class Decoding(Iterator[Round]):
         most = min(self.params.draft_length, room - 1)
         length = chosen_length(spec, policy.draft_length(most), most)
         return NO_DRAFTER if arm == ALL_DRAFTERS and not length else arm, length
-
-    def _draft(self, arm: int, length: int) -> Draft:
-        with_q, nodes = self.policy.uses_block_divergence, self.policy.tree_nodes
-        return self._drafting.draft(arm, self.context, length, with_q=with_q, nodes=nodes)
 
     def _verified(self, arm: int, length: int, asked: Draft) -> Verified:
         """What became of a draft; of none where it is not sound, and its drafter is benched then."""
