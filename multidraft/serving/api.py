@@ -34,6 +34,9 @@ ALIVE_SECONDS = 1.0
 NEW_TOKENS = 128
 """Tokens of an answer at most where nothing is said about it, if the server allows as many."""
 
+_KINDS: dict[type, str] = {str: "a text", bool: "true or false"}
+
+T = TypeVar("T", str, bool)
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
@@ -166,9 +169,9 @@ class Api:
             learn: whether drafters and policies may learn from this run for later ones; the history records it anyway.
         """
         params = self._params(max_new_tokens, temperature, top_p, top_k, draft_length)
-        prompt, policy, seed = _text("prompt", prompt), _text("policy", policy), whole_number("seed", seed)
-        origin = Origin("api", learn=_truth("learn", learn))
-        return self.workbench.submit(Request(prompt, policy, params, seed, origin))
+        prompt, policy = _checked("prompt", prompt, str), _checked("policy", policy, str)
+        origin = Origin("api", learn=_checked("learn", learn, bool))
+        return self.workbench.submit(Request(prompt, policy, params, whole_number("seed", seed), origin))
 
     @endpoint(dict[str, Any], takes=submit)
     def generate(self, *asked: Any, **named: Any) -> Iterator[dict[str, Any] | None]:
@@ -260,7 +263,7 @@ class Api:
         items, specs = _items(prompts, policies)
         params = self._params(max_new_tokens, 0.0, 1.0, 0, draft_length)
         seed, at_once = whole_number("seed", seed), whole_number("texts at once", texts_at_once)
-        learn = _truth("learn", learn)
+        learn = _checked("learn", learn, bool)
         job = BatchJob(self.workbench, items, specs, params, seed, "api", texts_at_once=at_once, learn=learn)
         batch = self.workbench.jobs.submit(job)
         try:
@@ -288,21 +291,15 @@ def _items(prompts: Any, policies: Any) -> tuple[list[SuiteItem], list[str]]:
         raise UserError("prompts and policies must be lists of texts")
     if not prompts:
         raise UserError("send at least one prompt")
-    items = [SuiteItem(str(n), _text(f"prompt {n}", prompt)) for n, prompt in enumerate(prompts, start=1)]
-    return items, [_text("policy", policy) for policy in policies]
+    items = [SuiteItem(str(n), _checked(f"prompt {n}", prompt, str)) for n, prompt in enumerate(prompts, start=1)]
+    return items, [_checked("policy", policy, str) for policy in policies]
 
 
-def _text(name: str, value: Any) -> str:
-    """``value`` if it is a text: the endpoint hands on whatever JSON was sent, and a list would pass for token ids."""
-    if not isinstance(value, str):
-        raise UserError(f"{name} must be a text, got {quoted(value)}")
-    return value
-
-
-def _truth(name: str, value: Any) -> bool:
-    """``value`` if it is true or false."""
-    if not isinstance(value, bool):
-        raise UserError(f"{name} must be true or false, got {quoted(value)}")
+def _checked(name: str, value: Any, kind: type[T]) -> T:
+    """``value`` if it is of this kind: an endpoint hands on whatever JSON was sent, and a list would pass for token
+    ids."""
+    if not isinstance(value, kind):
+        raise UserError(f"{name} must be {_KINDS[kind]}, got {quoted(value)}")
     return value
 
 

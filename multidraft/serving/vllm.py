@@ -70,6 +70,7 @@ class Request:
 
     Attributes:
         row: where it stood in the batch last.
+        key: of the tokens that it had then (:func:`_key`).
         seen: when, by ``time.monotonic``.
         draft: the tokens proposed for its next step.
         stream: what makes its drafts; ``None`` where there is no room for it, and after it failed.
@@ -83,6 +84,7 @@ class Request:
 
     row: int
     seen: float
+    key: bytes = b""
     draft: Sequence[int] = ()
     stream: Stream[Generation] | None = None
     paused: bool = False
@@ -181,8 +183,8 @@ class MultiDraft:
             for row, request in present.items():
                 if request.stream is not None:  # streams that have ended are falsy
                     drafts[row] = list(self.batch.feed(request.stream))
-                request.row, request.seen, request.draft = row, now, drafts[row]
-                self.absent.setdefault(_key(texts[row]), []).append(request)
+                request.row, request.seen, request.key, request.draft = row, now, _key(texts[row]), drafts[row]
+                self.absent.setdefault(request.key, []).append(request)
             # Where a draft might not fit into the context window, vLLM asks for none, for no row.
             room = self.pool.target.window - self.params.draft_length
             self._unasked = any(len(text) + len(drafts[row]) > room for row, text in texts.items())
@@ -198,14 +200,13 @@ class MultiDraft:
     def _known(self, row: int, before: np.ndarray, written: list[int]) -> Request | None:
         """The request whose tokens were ``before`` when it was last asked for a draft, of which ``written`` but the
         last are accepted tokens. Of several with the same tokens, the last seen (others may have ended), by row."""
-        key = _key(before)
         accepted = written[:-1]
-        same = self.absent.get(key, ())
+        same = self.absent.get(_key(before), ())
         alike = [one for one in same if one.stream is None or list(one.draft[: len(accepted)]) == accepted]
         if not alike:
             return self._left_behind(before) if self._unasked else None
         found = max(alike, key=lambda request: (request.seen, request.row == row))
-        self._take(found, key)
+        self._take(found)
         return found
 
     def _left_behind(self, before: np.ndarray) -> Request | None:
@@ -305,12 +306,11 @@ class MultiDraft:
             request.learnt = len(request.rounds)
             request.decoding.remember()
 
-    def _take(self, request: Request, key: bytes | None = None) -> None:
+    def _take(self, request: Request) -> None:
         """Take a request out of those that are not in the step under way."""
-        key = key or next(key for key, alike in self.absent.items() if request in alike)
-        self.absent[key].remove(request)
-        if not self.absent[key]:
-            del self.absent[key]
+        (alike := self.absent[request.key]).remove(request)
+        if not alike:
+            del self.absent[request.key]
 
     def _stopped(self, request: Request) -> bool:
         return bool(request.rounds) and not self.ends.isdisjoint(request.rounds[-1].tokens)
