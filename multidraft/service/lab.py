@@ -279,6 +279,10 @@ class AdviceJob(ReplayJob[Advice]):
         found = yield from self._counted(advise(recorded, specs, route, self._memory, known, live))
         return replace(found, left_out=self._left_out, warning=self._warning(recorded))
 
+    def finish(self) -> None:
+        super().finish()
+        self._live = []  # a row for each run, and verdicts are kept
+
 
 class Verdicts:
     """The verdicts on batches of the history, under way or ended: each is worked out once, whoever asks."""

@@ -298,8 +298,9 @@ def test_the_page_of_a_batch_says_which_drafters_to_keep(workbench: Workbench, m
     page = browser.get(f"/result/batch/{batch.id}").text
     assert "Replayed on 3 recorded texts" in page and 'http-equiv="refresh"' not in page
     assert "Policies, replayed" in page and "Drafters under " in page and page.count("md-verdict") == 1
-    begun = len(verdicts._jobs)
-    assert browser.get(f"/result/batch/{batch.id}").text == page and len(verdicts._jobs) == begun == 1
+    (job,) = verdicts._jobs.values()
+    assert browser.get(f"/result/batch/{batch.id}").text == page and [*verdicts._jobs.values()] == [job]
+    assert not (job._texts or job._live), "verdicts are kept, not what they are of"
 
 
 def test_a_batch_that_cannot_be_replayed_says_so_on_its_page(workbench: Workbench, path: Path) -> None:
