@@ -36,7 +36,7 @@ class Lender:
 
     def __init__(self, texts: int = TEXTS):
         self.texts = texts
-        self._lent: list[tuple[Pool, str]] = []
+        self._lent: dict[Pool, str] = {}  # and to whom
         self._line: list[Text] = []
         self._next: Text | None = None  # it stays the next until there is memory for it, or leaves
         self._twins: WeakKeyDictionary[Pool, list[Pool]] = WeakKeyDictionary()
@@ -59,27 +59,27 @@ class Lender:
         if lent is not pool:
             self._twins[pool].remove(lent)
             lent.costs = copy.copy(pool.costs)  # what is measured is shared
-        self._lent.append((lent, text.visitor))
+        self._lent[lent] = text.visitor
         return lent
 
     def _turn(self, text: Text) -> bool:
         """Whether the next place is for this text."""
         if self._next is None:
-            held, free = Counter(visitor for _, visitor in self._lent), self.texts - len(self._lent)
+            held, free = Counter(self._lent.values()), self.texts - len(self._lent)
             may = [t for t in self._line if free > (1 if t.visitor and held[t.visitor] else 0)]
             self._next = min(may, key=lambda t: held[t.visitor], default=None)
         return text is self._next
 
     def take_back(self, lent: Pool, pool: Pool) -> None:
         """The text has ended."""
-        self._lent = [(other, visitor) for other, visitor in self._lent if other is not lent]
+        del self._lent[lent]
         pool.caches.end(lent)
         if lent is not pool:
             self._twins.setdefault(pool, []).append(lent)
 
     def _free(self, pool: Pool) -> Pool:
         """The pool or a twin of it that is not lent."""
-        if not any(other is pool for other, _ in self._lent):
+        if pool not in self._lent:
             return pool
         twins = self._twins.setdefault(pool, [])
         if not twins:

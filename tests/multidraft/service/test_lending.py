@@ -213,6 +213,6 @@ def test_no_visitor_has_all_places_and_who_has_the_fewest_is_next(pool: Pool) ->
     assert turns() == "aab", "the third place was kept for others"
     lender.take_back(found[0][1], pool)
     assert turns() == "c", "who has none goes before who has one"
-    for lent, _ in list(lender._lent):
+    for lent in list(lender._lent):
         lender.take_back(lent, pool)
     assert turns() == "a" and not lender._line
