@@ -59,8 +59,8 @@ class Batch:
     def __init__(self, pool: Pool, most: int = MOST):
         self.pool, self.most = pool, most
         shared = pool.costs.in_batches
-        # Of this batch alone, as others may be under way, beside which its drafts pay or not; it begins where the last
-        # one that has begun is by now.
+        # Others may be under way at the same time, and whether drafts pay is compared over rounds of one batch. A new
+        # one goes on from where the one begun before it has come to.
         shared.crowd = copy.copy(shared.crowd)
         shared.crowd.begin()
         self.costs = copy.copy(shared)  # its measurements are shared
