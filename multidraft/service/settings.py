@@ -76,13 +76,13 @@ class Settings:
     limits: Limits = Limits()  # noqa: RUF009
 
 
-def read_settings(variables: Mapping[str, str] | None = None) -> Settings:
+def read_settings(variables: Mapping[str, str] = os.environ) -> Settings:
     """The settings that environment ``variables`` (by default those of this process) ask for; empty ones don't count.
 
     Raises:
         UserError: a value that cannot be used; the message names variable and value.
     """
-    given = {name: value.strip() for name, value in (variables or os.environ).items() if value.strip()}
+    given = {name: value.strip() for name, value in variables.items() if value.strip()}
 
     def read(name: str, kind: type[T], valid: Callable[[T], bool], must_be: str) -> T | None:
         if (text := given.get(name)) is None:
@@ -184,7 +184,6 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def on_zerogpu(variables: Mapping[str, str] | None = None) -> bool:
+def on_zerogpu(variables: Mapping[str, str] = os.environ) -> bool:
     """Whether this is a Space on ZeroGPU."""
-    variables = os.environ if variables is None else variables
     return variables.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true")

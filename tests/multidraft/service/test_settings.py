@@ -14,8 +14,10 @@ from multidraft.service.settings import FRAMES, THIS_MACHINE, Settings, read_set
 ROOT = Path(__file__).parents[3]
 
 
-def test_without_variables_all_is_as_usual() -> None:
-    assert read_settings({"PATH": "/bin", "MULTIDRAFT_POOL": " "}) == Settings()
+def test_without_variables_all_is_as_usual(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MULTIDRAFT_POOL", "another")
+    assert read_settings({}) == read_settings({"PATH": "/bin", "MULTIDRAFT_POOL": " "}) == Settings()
+    assert read_settings().pool == "another"
 
 
 def test_each_variable_has_its_setting(tmp_path: Path) -> None:
@@ -65,7 +67,7 @@ def test_each_variable_has_its_setting(tmp_path: Path) -> None:
     ],
 )
 def test_what_others_can_reach_has_limits(variables, hosts, frames, limits) -> None:
-    read = read_settings({"PATH": "/bin", **variables})
+    read = read_settings(variables)
     assert (read.hosts, read.frames, read.limits) == (hosts, frames, limits)
 
 
@@ -116,8 +118,8 @@ def test_a_bad_value_is_named(name: str, value: str) -> None:
 )
 def test_who_may_switch(variables: dict[str, str], may: bool) -> None:
     imports = {name.replace("SWITCH", "IMPORT"): value for name, value in variables.items() if "ZERO" not in name}
-    assert read_settings({"PATH": "/bin", **variables}).may_switch is may
-    assert read_settings({"PATH": "/bin", **imports}).may_import is (may or "SPACES_ZERO_GPU" in variables)
+    assert read_settings(variables).may_switch is may
+    assert read_settings(imports).may_import is (may or "SPACES_ZERO_GPU" in variables)
 
 
 def test_on_a_space_the_history_leaves_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
