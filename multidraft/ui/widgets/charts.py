@@ -70,6 +70,7 @@ def weights_chart(rounds: Sequence[Round], drafters: Sequence[str]) -> Chart:
     layout = base_layout("Selection probability by round", "round", "probability", POLICY_HEIGHT)
     layout["hovermode"] = "x unified"
     layout["xaxis"] |= {"range": [1, max(2, len(rounds))], "unifiedhovertitle": {"text": "Round %{x}"}}
+    layout["xaxis"] |= whole(len(rounds))
     layout["yaxis"] |= {"range": [0, 1], "tickformat": ".0%"}
     return {"data": traces, "layout": layout}
 
@@ -165,6 +166,11 @@ def plot(id: str, visible: bool = True) -> gr.Plot:
 def base_figure(title: str, x: str, y: str, height: int = 330) -> go.Figure:
     """An empty figure in the page's look; ``x`` and ``y`` are the titles of the axes."""
     return go.Figure(layout={"template": "none", **base_layout(title, x, y, height)})
+
+
+def whole(most: int) -> dict[str, int]:
+    """What keeps an axis of numbers up to ``most`` to whole ones: there are no half rounds."""
+    return {"dtick": 1} if most < 8 else {}
 
 
 def message_figure(text: str) -> go.Figure:

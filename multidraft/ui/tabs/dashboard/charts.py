@@ -161,9 +161,7 @@ def regret(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
             hovertemplate="after %{x:,} runs %{y:+,.0f} rounds in all, %{customdata:+.2f} per run",
             **(style if few else _thin(style)),
         )
-    if rows["run_number"].max() < 8:
-        figure.update_xaxes(dtick=1)  # there are no half runs
-    return figure
+    return figure.update_xaxes(look.whole(rows["run_number"].max()))
 
 
 @chart("Regret by date", LEARNING, _regret, missing=look.NO_GREEDY_RUN)
@@ -190,7 +188,7 @@ def best_arm(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     """How often the best drafter in hindsight was played around each round: a mean over ``AROUND`` rounds before and
     after it too, up to the last round in which a fifth of the runs drafted."""
     figure = look.base_figure("", f"round (mean of ± {AROUND} rounds)", "share of the runs")
-    figure.update_layout(meta={"x": "round"})
+    figure.update_layout(meta={"x": "round"}).update_xaxes(look.whole(rows["round"].max()))
     for policy, own in _of_each(rows, policies):
         own = own.set_index("round")
         known = own.loc[: own.index[own["runs"] >= own["runs"].max() / 5].max()]

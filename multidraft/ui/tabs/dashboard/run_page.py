@@ -18,8 +18,9 @@ from multidraft.replay.regret import regret_by_round
 from multidraft.ui import example
 from multidraft.ui.result_pages.conditions import facts_of, made_of, run_settings
 from multidraft.ui.tabs.dashboard.filters import BASELINES, SOURCES
+from multidraft.ui.widgets import charts as look
 from multidraft.ui.widgets import markup, tokens
-from multidraft.ui.widgets.charts import POLICY_HEIGHT, REFERENCE, arms_chart, base_figure, plot, plot_of, weights_chart
+from multidraft.ui.widgets.charts import arms_chart, plot, plot_of, weights_chart
 from multidraft.ui.widgets.events import Updates
 from multidraft.ui.widgets.exports import export_file
 from multidraft.ui.widgets.markup import number, percent, times
@@ -118,9 +119,9 @@ def run_figures(run: Run) -> list[PlotData | go.Figure | None]:
 
 def regret_figure(policy: str, rounds: Sequence[Round], table: np.ndarray) -> go.Figure:
     """Regret within a run: rounds so far less those the best single drafter needs for the same tokens."""
-    figure = base_figure("Regret within the run", "round", "regret (rounds)", height=POLICY_HEIGHT)
+    figure = look.base_figure("Regret within the run", "round", "regret (rounds)", height=look.POLICY_HEIGHT)
     regret = regret_by_round([r.emitted for r in rounds], table)
-    figure.add_hline(y=0, **REFERENCE)
+    figure.add_hline(y=0, **look.REFERENCE)
     figure.add_scatter(
         x=[r.index + 1 for r in rounds],
         y=regret.tolist(),
@@ -128,9 +129,8 @@ def regret_figure(policy: str, rounds: Sequence[Round], table: np.ndarray) -> go
         line={"color": policy_colour(policy), "width": 2.5, "shape": "hv"},
         hovertemplate="round %{x}: %{y:+d} rounds<extra></extra>",
     )
-    if regret.max() - regret.min() < 5:
-        figure.update_yaxes(dtick=1)
-    return figure
+    figure.update_yaxes(look.whole(regret.max() - regret.min()))
+    return figure.update_xaxes(look.whole(len(rounds)))
 
 
 class RunSection:

@@ -20,7 +20,7 @@ from multidraft.replay.recorded import is_estimate
 from multidraft.replay.walk import Replayed
 from multidraft.service.lab import Sweep
 from multidraft.ui.widgets import markup, tokens
-from multidraft.ui.widgets.charts import NO_DRAFT, REFERENCE, base_figure, policy_style
+from multidraft.ui.widgets.charts import NO_DRAFT, REFERENCE, base_figure, policy_style, whole
 from multidraft.ui.widgets.markup import BEST_ARM, MAT, REGRET, UNKNOWN, count, number, percent, signed
 from multidraft.ui.widgets.theme import TARGET_COLOUR, drafter_colour, drafter_pattern, drafter_places, policy_colour
 from multidraft.ui.widgets.verdict import titled
@@ -127,6 +127,7 @@ def regret_curves_figure(experiment: Experiment) -> go.Figure:
             **policy_style(spec, experiment.policies) | {"name": escape(_lane_title(spec))},
         )
     figure.add_hline(y=0, **REFERENCE)
+    figure.update_xaxes(whole(max(map(len, experiment.regret.values()))))
     rows = -(-len(figure.data) // 3)  # of the legend on a wide screen: the plot keeps its height
     return figure.update_layout(showlegend=True, height=figure.layout.height + 20 * max(0, rows - 3))
 

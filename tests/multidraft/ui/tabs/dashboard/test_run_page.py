@@ -2,6 +2,7 @@ import json
 from collections.abc import Callable
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 
 from drafters.base import Acceptances
@@ -55,6 +56,8 @@ def test_figures_of_a_run(record) -> None:
     assert [trace["name"] for trace in json.loads(arms.plot)["data"]] == ["code", "math", "no draft"]
     assert json.loads(weights.plot)["data"][1]["y"] == [0.75]
     assert regret and list(regret.data[0].y) == [-1, -1]  # three tokens in one round, where the best needs two
+    axes = regret.layout.xaxis, regret.layout.yaxis, go.Figure(json.loads(weights.plot)).layout.xaxis
+    assert [axis.dtick for axis in axes] == [1, 1, 1], "there are no half rounds"
 
 
 def test_a_sampled_run_has_no_regret(record) -> None:
