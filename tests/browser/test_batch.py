@@ -75,6 +75,20 @@ def test_a_file_with_a_bad_line(page: Page, tmp_path: Path) -> None:
         assert page.locator(table).evaluate("table => table.scrollWidth <= table.clientWidth"), table
 
 
+def test_a_files_name_that_turns_the_direction_of_writing_turns_no_line(page: Page, tmp_path: Path) -> None:
+    path = tmp_path / "suite\u202egnp.exe.txt"
+    path.write_text("Add 2 and 3.\n", encoding="utf-8")
+    open_batch(page)
+    upload(page, path)
+    expect(page.locator("#upload .stem")).to_have_css("unicode-bidi", "isolate")
+    page.locator("#batch-run").click()
+    expect(page.locator("#batch-status .md-done")).to_contain_text("Suite “suitegnp.exe” on pool")
+    page.reload()
+    expect(page.locator("#batch-verdict a").first).to_be_visible()
+    page.get_by_role("tab", name="Results").click()
+    expect(page.locator("#experiments-list td a").first).to_contain_text("Batch: suitegnp.exe, draft length")
+
+
 def test_a_bundled_suite_can_be_stopped(page: Page) -> None:
     run_batch(page, 0)
     expect(page.locator("#rows tbody tr").first).to_be_visible()

@@ -52,6 +52,15 @@ def place(ahead: int, wait_seconds: float | None) -> str:
     return f"{stands}, about {round(wait_seconds / 60)} min"
 
 
+_TURNING = dict.fromkeys((0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)))
+
+
+def straight(text: str) -> str:
+    """A text without the control characters that turn the direction of writing: in a sentence of the page the name of a
+    file or a task would turn all that follows it."""
+    return text.translate(_TURNING)
+
+
 def sentence(text: object) -> str:
     """An error's message as a sentence. Names that it begins with, of files and parameters, stay as they are."""
     text = str(text)
@@ -78,7 +87,8 @@ _environment = Environment(
     loader=FileSystemLoader(_UI), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
 )
 _environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
-_environment.filters.update(count=count, minute=minute, number=number, percent=percent, title_of=policy_title)
+_environment.filters.update(count=count, minute=minute, number=number, percent=percent)
+_environment.filters.update(straight=straight, title_of=policy_title)
 
 
 @cache

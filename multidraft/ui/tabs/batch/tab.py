@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -31,7 +32,7 @@ from multidraft.ui.widgets.controls import LONGEST_DRAFT, check_fields
 from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, QUICK, Updates, clicked, forget_refusal, run_number
 from multidraft.ui.widgets.exports import download
 from multidraft.ui.widgets.jobs import AddressedJobs
-from multidraft.ui.widgets.markup import message_html, problem_html, refused_html, shared_html
+from multidraft.ui.widgets.markup import message_html, problem_html, refused_html, shared_html, straight
 from multidraft.ui.widgets.verdict import watched_batch
 from storage import experiments
 from storage.experiments import LONGEST_NOTE
@@ -198,6 +199,7 @@ class Batch:
             if not (file or suite):
                 raise UserError("nothing to run: choose a suite or upload a file")
             loaded = load_suite(file or suite or "")
+            loaded = replace(loaded, name=straight(loaded.name))
             if (most := whole_number("max prompts", limit)) < 0:
                 raise UserError(f"max prompts must be 0 (all) or a positive number, got {most}")
             pool = self.workbench.pool

@@ -7,6 +7,8 @@ from markupsafe import Markup
 
 from drafters.errors import UserError
 from multidraft import ui
+from multidraft.bench.suites import LineProblem, Suite, SuiteItem
+from multidraft.ui.tabs.batch.view import suite_html
 from multidraft.ui.widgets import markup
 from multidraft.ui.widgets.markup import count, listed_of, macros, sentence
 
@@ -18,6 +20,15 @@ CLIENT = {"lanes.html", "output.html"}
 def test_text_is_escaped_wherever_it_comes_from() -> None:
     line = macros("widgets/markup.html").message("idle", "<b>", Markup("<i>kept</i>"))
     assert "&lt;b&gt;" in line and "<i>kept</i>" in line and isinstance(line, Markup)
+
+
+def test_no_name_turns_the_line_that_it_stands_in() -> None:
+    turned, name = "suite\u202egnp.exe", "suitegnp.exe"
+    line = markup.message_html("done", f"Suite “{turned}” on pool tiny", Markup("<i>\u2067now</i>"))
+    assert f"Suite “{name}” on pool tiny" in line and "<i>now</i>" in line
+    suite = Suite(turned, [SuiteItem(turned, "Add 2 and 3.", turned)], [LineProblem(2, turned)])
+    assert f"{name} 1" in suite_html(suite) and f"Line 2: {name}" in suite_html(suite)
+    assert "\u202e" not in suite_html(suite) + macros("tabs/batch/batch.html").opener(0, turned, "Add 2 and 3.")
 
 
 def test_what_a_template_needs_must_be_given() -> None:
