@@ -148,13 +148,17 @@ function ran() {
 document.addEventListener("click", ({ target }) => { if (target.closest("#run")) ran(); }, true);
 
 // On a slow network the server's first word of a run takes its time: until then the page says that it is starting, and if
-// the server does not take it, that it has not (answered_at_once of jobs.py). The button is out of use meanwhile.
-const live = (interactive) => ({ interactive, __type__: "update" });
-function starting(button, said) {
-  return document.getElementById(button)?.disabled ? [] : [said, live(false)]; // one is under way
+// the server does not take it, that it has not (answered_at_once of jobs.py). The button is out of use meanwhile. Where it
+// is so already, a run is under way, and whoever asks for another one, by a key or on another tab, is told below the prompt.
+const live = (interactive, value) => ({ interactive, ...(value && { value }), __type__: "update" });
+function starting(button, said, busy, waits) {
+  const node = document.getElementById(button), free = !node?.disabled;
+  const prompt = node?.closest(".tabitem")?.querySelector("#prompt, #race-prompt");
+  if (prompt) tellNotTaken(prompt, free ? "" : waits);
+  return free ? [said, live(false, busy)] : [];
 }
-function notStarted(shown, said) {
-  return [shown?.includes("md-starting") ? said : undefined, live(true)];
+function notStarted(shown, said, title) {
+  return [shown?.includes("md-starting") ? said : undefined, live(true, title)];
 }
 
 // What a run shows is scrolled to where it begins in the lower half of the window, and on a phone, there at once: the

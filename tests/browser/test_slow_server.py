@@ -14,16 +14,17 @@ JOIN, PREDICT = "**/queue/join*", "**/run/predict*"
 
 
 class Starter(NamedTuple):
-    """A button, where it is told how what it starts stands, and what that is called."""
+    """A button, where it is told how what it starts stands, what that is called, and the button that stops it."""
 
     button: str
     status: str
     name: str
+    stop: str = ""
 
 
 STARTERS = [
-    Starter("#run", "#status", "run"),
-    Starter("#race-run", "#race-status", "race"),
+    Starter("#run", "#status", "run", "#stop"),
+    Starter("#race-run", "#race-status", "race", "#race-stop"),
     Starter("#batch-run", "#batch-status", "batch"),
     Starter("#lab-replay", "#lab-status", "replay"),
     Starter("#lab-sweep", "#lab-sweep-status", "sweep"),
@@ -143,3 +144,52 @@ def test_a_race_of_plays_prompt_is_said_to_start_at_once(page: Page) -> None:
     expect(page.locator("#race-status")).to_have_text("Starting the race …")
     release(page, PREDICT, held)
     expect(page.locator("#race-status .md-done")).to_be_visible()
+
+
+@pytest.mark.parametrize("starter", STARTERS[:2], ids=lambda starter: starter.name)
+def test_stop_says_so_before_the_server_answers(page: Page, starter: Starter) -> None:
+    open_short(page, starter.name)
+    length = "#race-max-new-tokens" if starter.name == "race" else "#max-new-tokens"
+    type_into(page.locator(f"{length} input[type=number]"), "900")
+    button, stop, status = (page.locator(id) for id in (starter.button, starter.stop, starter.status))
+    status.evaluate(
+        "status => { window.said = []; new MutationObserver(() => said.push(status.innerText))"
+        ".observe(status, {childList: true, subtree: true, characterData: true}); }"
+    )
+    button.click()
+    page.route(PREDICT, lambda route: route.fulfill(status=503))
+    stop.click()
+    page.wait_for_function(f"said.includes('Stopping the {starter.name} …')")  # progress may take its place
+    expect(stop).to_have_text("Stop")
+    expect(stop).to_be_enabled()  # the server did not take it
+    page.unroute(PREDICT)
+    held: list[Route] = []
+    page.route(PREDICT, lambda route: held.append(route))
+    stop.click()
+    expect(stop).to_have_text("Stopping …")
+    expect(stop).to_be_disabled()
+    release(page, PREDICT, held)
+    expect(status.locator(".md-cancelled")).to_contain_text("Stopped")
+    expect(stop).to_have_text("Stop")
+    expect(stop).to_be_disabled()
+    expect(button).to_be_enabled()
+
+
+def test_a_race_asked_for_beside_another_one_is_told_to_wait(page: Page) -> None:
+    open_short(page, "race")
+    type_into(page.locator("#race-max-new-tokens input[type=number]"), "900")
+    page.locator("#race-run").click()
+    expect(page.locator("#race-stop")).to_be_enabled()
+    page.get_by_role("tab", name="Play").click()
+    page.locator("#prompt textarea").fill("Add 2 and 3.")
+    page.route(PREDICT, lambda route: route.fulfill(status=503))  # it is said without the server
+    page.locator("#race-this").click()
+    expect(page.locator("#race-prompt [role=alert]")).to_have_text(
+        "A race is still under way: press Race when it has ended, or stop it first."
+    )
+    page.unroute(PREDICT)
+    page.locator("#race-stop").click()
+    expect(page.locator("#race-run")).to_be_enabled()
+    page.locator("#race-run").click()
+    expect(page.locator("#race-prompt [role=alert]")).to_have_count(0)
+    page.locator("#race-stop").click()

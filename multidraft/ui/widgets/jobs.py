@@ -25,6 +25,9 @@ def answered_at_once(
     button: gr.Button | gr.HTML,
     doing: str,
     failed: str,
+    *,
+    busy: str = "",
+    waits: str = "",
     **named: Any,
 ) -> Dependency:
     """Call ``call`` on ``events`` of ``button``, which the page answers at once: the server, on a slow network, takes
@@ -33,17 +36,22 @@ def answered_at_once(
     Args:
         own: what the page changes by itself: the line that says ``doing`` until the server answers, and that it
             ``failed`` if the server does not take it; and ``button``, if it is to be out of use meanwhile.
+        busy: what stands on ``button`` then, where a job under way may take that line for its progress.
+        waits: what is said below the tab's prompt where ``button`` is out of use, since a job is under way.
     """
-    begun = json.dumps(message_html("busy md-starting", doing))
-    refused = json.dumps(
-        message_html("error", f"{failed}: the server did not take it. Please try again.", refused=True)
-    )
-    script = f"() => starting({json.dumps(button.elem_id)}, {begun}).slice(0, {len(own)})"
-    gr.on(events, None, None, own, js=script, **PRIVATE)
+    begun = message_html("busy md-starting", doing)
+    refused = message_html("error", f"{failed}: the server did not take it. Please try again.", refused=True)
+    at_once = f"starting({_listed(button.elem_id, begun, busy, waits)}).slice(0, {len(own)})"
+    gr.on(events, None, None, own, js=f"() => {at_once}", **PRIVATE)
     answered = gr.on(events, call, inputs, outputs, **named)
-    script = f"(said) => notStarted(said, {refused}).slice(0, {len(own)})"
-    answered.failure(None, own[0], own, js=script, **PRIVATE)
+    told = f"notStarted(said, {_listed(refused, busy and button.value)}).slice(0, {len(own)})"
+    answered.failure(None, own[0], own, js=f"(said) => {told}", **PRIVATE)
     return answered
+
+
+def _listed(*texts: str | None) -> str:
+    """Texts as the arguments of a script."""
+    return ", ".join(map(json.dumps, texts))
 
 
 class RunButtons(Generic[J]):
@@ -65,14 +73,18 @@ class RunButtons(Generic[J]):
             self.stop = gr.Button("Stop", variant="stop", interactive=False, elem_id=ids[1])
         self.both = [self.run, self.stop]
         self.id = gr.Textbox("", visible=False)
-        self.stop.click(self.cancel, self.id, None, **QUICK)
 
     def starts(
         self, events: Sequence[Any], start: Callable[..., Any], inputs: Any, outputs: Any, status: gr.HTML, **named: Any
     ) -> Dependency:
         """Call ``start`` on ``events``; until it answers, ``status`` says that the job is starting and the button is
-        out of use."""
+        out of use. Likewise of the one that stops it."""
         self.status = status
+        said = f"Stopping the {self.name} …", f"The {self.name} has not been stopped"
+        own = [status, self.stop]
+        answered_at_once(
+            [self.stop.click], self.cancel, self.id, None, own, self.stop, *said, busy="Stopping …", **QUICK
+        )
         return answered_at_once(events, start, inputs, outputs, [status, self.run], **self._said, **named)
 
     def presses(self, event: Any, fill: Callable[..., Any], inputs: Any, fields: Any, js: str) -> None:
@@ -83,8 +95,12 @@ class RunButtons(Generic[J]):
 
     @property
     def _said(self) -> dict[str, Any]:
-        doing, failed = f"Starting the {self.name} …", f"The {self.name} has not started"
-        return {"button": self.run, "doing": doing, "failed": failed}
+        return {
+            "button": self.run,
+            "doing": f"Starting the {self.name} …",
+            "failed": f"The {self.name} has not started",
+            "waits": f"A {self.name} is still under way: press {self.run.value} when it has ended, or stop it first.",
+        }
 
     def find(self, id: str) -> J | None:
         return self.jobs.find(id, self.kind)
@@ -95,7 +111,7 @@ class RunButtons(Generic[J]):
             job.cancel()
 
     def live(self, *, running: bool) -> Updates:
-        return {self.run: gr.Button(interactive=not running), self.stop: gr.Button(interactive=running)}
+        return {self.run: gr.Button(interactive=not running), self.stop: gr.Button("Stop", interactive=running)}
 
 
 class AddressedJobs(RunButtons[J]):

@@ -141,6 +141,8 @@ NO_MATRIX = markup.message_html(
 
 UPDATE_SECONDS = 0.3
 
+STOP = "Stop loading"
+
 
 class PoolTab:
     """The tab; it is brought up to date whenever it is opened, and when the pool has changed."""
@@ -169,9 +171,7 @@ class PoolTab:
         with gr.Column(elem_classes="md-keeps-focus"):
             with gr.Column(elem_id="pool-progress"):
                 self.status = gr.HTML("", js_on_load=None, elem_id="pool-status")
-                self.stop_loading = gr.Button(
-                    "Stop loading", variant="stop", size="sm", visible=False, elem_id="pool-stop"
-                )
+                self.stop_loading = gr.Button(STOP, variant="stop", size="sm", visible=False, elem_id="pool-stop")
             self.known = gr.HTML(
                 "", js_on_load="tell('pool', element, trigger)", apply_default_css=False, elem_id="pools"
             )
@@ -187,7 +187,8 @@ class PoolTab:
         said: Any = ("Asking for the pool …", "The pool is not being loaded")
         for asks, call, fields in ((self.known, self.load, None), (self.reload, self.load_without, self.left_out)):
             answered_at_once([asks.click], call, fields, [*progress, *shown], [self.status], asks, *said, **watched)
-        self.stop_loading.click(self.stop, None, None, **QUICK)
+        stops: Any = ([self.status, self.stop_loading], self.stop_loading, "Stopping …", "Loading goes on")
+        answered_at_once([self.stop_loading.click], self.stop, None, None, *stops, busy="Stopping …", **QUICK)
 
     def linked(self, request: gr.Request) -> list[str]:
         """The pool that the page's address is about, and the drafters that it chooses to leave out, if it does."""
@@ -233,7 +234,7 @@ class PoolTab:
         note = "" if may else _template.fixed_on_zerogpu() if on_zerogpu() else _template.switching_off()
         return {
             self.status: loading_html(self.loader.last),
-            self.stop_loading: gr.Button(visible=bool(loading) and may),
+            self.stop_loading: gr.Button(STOP, visible=bool(loading) and may, interactive=True),
             self.known: pools_html(pools, self.workbench.pool.card, may, bool(loading)) + note,
         }
 
