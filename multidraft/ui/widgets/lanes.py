@@ -1,13 +1,14 @@
 """Runs of one prompt side by side, played again at their recorded speed or slowed: finished runs in, what the browser
 needs out. ``lanes.js`` reads exactly this; all texts in it are plain and become text nodes there:
 
-- ``ready``: whether there is something to play; ``seconds``: of the slowest lane; ``speed``: to begin with, 1 being
-  the recorded one, unless the viewer has chosen one; ``None`` leaves it as it is;
+- ``ready``: whether there is something to play; if not, each of the ``lanes`` has a ``title``, a ``state`` and no
+  ``rounds``, and that is all;
+- ``seconds``: of the slowest lane; ``speed``: to begin with, unless the viewer has chosen one; 1 is the recorded one;
 - ``result``: who is ahead, in a sentence or two, see :func:`result`;
 - ``verdict``: what can be said of the outputs: ``text`` and its ``kind``, see :func:`verdict`;
-- ``lanes``: each has a ``title``, a ``state`` and ``rounds``; once it is ready also ``place``
-  (lanes of equal time share one; 0 where timings are too noisy to tell it), ``seconds`` of decoding, ``prefill``
-  seconds, emitted ``tokens``, and as texts ``speedup`` and ``request_speedup``;
+- ``lanes``: each has a ``title``, ``rounds``, a ``place`` (lanes of equal time share one; 0 where timings are too noisy
+  to tell it), ``seconds`` of decoding, ``prefill`` seconds, emitted ``tokens``, and as texts ``speedup`` and
+  ``request_speedup``;
 - ``rounds``: ``end``, decoding seconds of the lane until the round's tokens stand; ``pieces``, the text of each token,
   of which the first ``accepted`` were proposed by a drafter, whose CSS class is ``kind``; ``about``, a line on it;
   ``step``, see ``tokens.step_of``.
@@ -53,7 +54,7 @@ def pending(specs: Sequence[str], states: Sequence[State]) -> dict[str, Any]:
     lanes = [
         {"title": lane_title(spec), "state": state, "rounds": []} for spec, state in zip(specs, states, strict=True)
     ]
-    return {"ready": False, "seconds": 0.0, "speed": None, "result": "", "verdict": None, "lanes": lanes}
+    return {"ready": False, "lanes": lanes}
 
 
 def replay_data(runs: Sequence[Run], lasting: float = 0.0) -> dict[str, Any]:
@@ -197,7 +198,6 @@ def _lane(run: Run, place: int) -> dict[str, Any]:
     ]
     return {
         "title": lane_title(g.policy),
-        "state": "measured",
         "place": place,
         "seconds": round(g.seconds, DIGITS),
         "prefill": round(g.prefill_seconds, DIGITS),

@@ -109,7 +109,7 @@ tiles_html, facts_html, empty_html = _macros.tiles, _macros.facts, _macros.empty
 heading_html, caption_html, note_html = _macros.heading, _macros.caption, _macros.note
 table_start, row_html, table_html = _macros.table_start, _macros.row, _macros.table
 folded, stacked, best, tip = _macros.folded, _macros.stacked, _macros.best, _macros.tip
-shared_html, ended_html, kept_html = _macros.shared, _macros.ended, _macros.kept
+shared_html, kept_html = _macros.shared, _macros.kept
 refusal_html, explanation_html = _macros.refusal, _macros.explanation
 explanations_html = _macros.explanations
 

@@ -88,7 +88,7 @@ function makeStepper() {
       const choice = make("span", `md-step-choice${isOwn ? " md-token md-own" : ""}`, text === null ? "?" : visible(text), place);
       choice.classList.toggle("md-unseen", !done("check"));
       choice.classList.toggle("md-late", late && done("reject"));
-      const mark = make("b", "md-step-mark", fits ? "✓" : isOwn ? "+" : i < guesses.length ? "✗" : "", place);
+      const mark = make("b", "", fits ? "✓" : isOwn ? "+" : i < guesses.length ? "✗" : "", place);
       mark.classList.toggle("md-unseen", !(fits ? done("accept") : i === accepted && (done("reject") || done("own"))));
       for (const other of siblings[i] ?? []) { // last, so that guesses, choices and marks stand in rows
         make("small", `md-step-sibling ${i < seen ? "" : "md-unseen"}`, visible(other), place).title = "Also drafted for this place";

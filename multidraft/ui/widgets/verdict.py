@@ -17,34 +17,25 @@ from multidraft.bench.verdict import verdict
 from multidraft.bench.verdict_tables import tables
 from multidraft.policies.titles import policy_title
 from multidraft.replay.advice import Advice
-from multidraft.service.lab import LabWork, ReplayJob, Verdicts
+from multidraft.service.lab import ReplayJob, Verdicts
 from multidraft.ui.widgets import markup
 from storage.problems import StorageError
-from storage.texts import TextFilter
 
 T = TypeVar("T")
 
 UPDATE_SECONDS = 0.3
 
-_DOING = "Working out the verdict …"
-
 _template = markup.macros("widgets/verdict.html")
-
-
-def watched_verdict(work: LabWork, filter: TextFilter) -> Iterator[Markup]:
-    """The verdict on the texts of a filter: how far it is, then the verdict, or why there is none. Whoever stops
-    watching ends it."""
-    yield from watched(lambda: work.advise(filter), verdict_html, _DOING, "No verdict")
 
 
 def watched_batch(
     verdicts: Verdicts, id: str, rows: Sequence[Row], draft_length: int, may_load: bool
 ) -> Iterator[Markup]:
-    """Likewise on a batch, with a button; where its texts cannot be replayed, what its runs say by themselves. It goes
-    on for others who ask."""
+    """The verdict on a batch, with a button, as of :func:`watched`; where its texts cannot be replayed, what its runs
+    say by themselves. It goes on for others who ask."""
     shown = partial(verdict_html, run_more=True, may_load=may_load)
     none, measured = "No advice on drafters and draft length", partial(_measured, rows, draft_length)
-    yield from watched(lambda: verdicts.job(id), shown, _DOING, none, measured)
+    yield from watched(lambda: verdicts.job(id), shown, "Working out the verdict …", none, measured)
 
 
 def _measured(rows: Sequence[Row], draft_length: int) -> Markup:
@@ -63,7 +54,7 @@ def watched(
     instead: Callable[[], Markup] = Markup,
 ) -> Iterator[Markup]:
     """How far a job is that begins now, ``doing`` so; then its result as ``shown``, or what stands ``instead`` and why
-    there is ``none``."""
+    there is ``none``. Whoever stops watching ends the job, unless it is shared."""
     try:
         job = begin()
     except (UserError, StorageError) as error:

@@ -76,10 +76,7 @@ class RecordedBatch:
         """The bundled suite that its prompts are of, if they are."""
         if self.suite is None or self.suite.name not in suite_names():
             return None
-        try:
-            known = {item.prompt for item in load_suite(self.suite.name).items}
-        except SuiteError:
-            return None
+        known = {item.prompt for item in load_suite(self.suite.name).items}
         return self.suite.name if all(item.prompt in known for item in self.items) else None
 
 

@@ -62,18 +62,15 @@ def _speedups(path: Path, filter: Filter) -> pd.DataFrame:
 
 
 def _ranking(path: Path, filter: Filter) -> pd.DataFrame:
-    """The policies with a line of their own, as the table ranks them."""
+    """The policies with a line of their own and a speed-up, as the table ranks them."""
     policies = ranked(path, filter)
-    return policies.summary[policies.summary["policy"].isin(policies.listed)]
+    return policies.summary[policies.summary["policy"].isin(policies.listed)].dropna(subset=["speedup"])
 
 
 @chart("Speed-up by policy", FAST, _ranking, of="all", missing=NO_SPEEDUP)
 def ranking(rows: pd.DataFrame, policies: Sequence[str]) -> go.Figure:
     """Decode speed-up of each policy with its 95 % interval, the fastest on top, and of the whole request; policies
     without a colour are grey."""
-    rows = rows.dropna(subset=["speedup"])
-    if rows.empty:
-        return look.message_figure(NO_SPEEDUP)
     figure = _by_policy("decode ●, request ○", rows["policy"]).update_layout(meta={"x": "speed-up", "y": "policy"})
     figure.add_vline(x=1, **look.REFERENCE)
     for row in rows.itertuples():

@@ -185,7 +185,7 @@ def build_filters(chosen: Chosen) -> tuple[list[Any], gr.Accordion, gr.Button]:
     """The controls, in the order of :class:`Chosen`, holding ``chosen`` (the last, a switch, is to be put beside the
     ranking), the accordion that has those that are less
     asked for, titled by :func:`more_title`, and the button that reads the history again."""
-    with gr.Row(elem_classes="md-filters"):
+    with gr.Row():
         shown = [control.build(chosen, 160) for control in CONTROLS[:FOLDED]]
         refresh = gr.Button("Refresh", size="md", min_width=110, scale=0, elem_id="refresh")
     more = gr.Accordion(more_title(chosen), open=False, elem_id="more-filters")

@@ -3,7 +3,7 @@ loaded one would begin a prompt with that is typed in."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import gradio as gr
@@ -17,15 +17,13 @@ from multidraft.engine.experience import Beginning
 from multidraft.policies import NO_DRAFTER
 from multidraft.policies.base import acceptance_by_route
 from multidraft.policies.titles import DEFAULT_POLICY, policy_title
-from multidraft.service.lab import COLD, ROUTED, TAUGHT, LabWork, Learnt
+from multidraft.service.lab import COLD, ROUTED, TAUGHT, Learnt
 from multidraft.service.workbench import Workbench
 from multidraft.ui.widgets import markup, tokens
 from multidraft.ui.widgets.events import HIDDEN
 from multidraft.ui.widgets.jobs import answered_at_once
 from multidraft.ui.widgets.markup import count
-from multidraft.ui.widgets.verdict import watched
 from storage.figures import ratio_of_totals
-from storage.texts import TextFilter
 
 SIDES = {COLD: "a cold start", ROUTED: "the router's start"}
 STARTS = {COLD: "cold", ROUTED: "from the router", TAUGHT: "from past queries"}
@@ -40,11 +38,6 @@ ACCEPTED = (
     "Expected of a full draft, where the drafter is at its best in the answer; in brackets one standard deviation on "
     "either side, of what past runs leave open"
 )
-
-
-def watched_lessons(work: LabWork, filter: TextFilter) -> Iterator[Markup]:
-    """What the texts of a filter taught; watched as by :func:`~multidraft.ui.widgets.verdict.watched_verdict`."""
-    yield from watched(lambda: work.learnt(filter), learnt_html, "Replaying the queries …", "Nothing to show")
 
 
 def learnt_html(found: Learnt) -> Markup:

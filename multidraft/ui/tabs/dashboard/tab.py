@@ -23,6 +23,7 @@ from multidraft.ui.tabs.dashboard import learnt, tables, views
 from multidraft.ui.tabs.dashboard.charts import FAST
 from multidraft.ui.tabs.dashboard.exchange import Exchange
 from multidraft.ui.tabs.dashboard.filters import CONTROLS, PARAMETERS, Chosen
+from multidraft.ui.tabs.dashboard.learnt import learnt_html
 from multidraft.ui.tabs.dashboard.run_page import RunSection
 from multidraft.ui.tabs.dashboard.views import CHARTS, Chart, running_html
 from multidraft.ui.widgets import events
@@ -31,7 +32,7 @@ from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, Updates
 from multidraft.ui.widgets.exports import export_file
 from multidraft.ui.widgets.jobs import answered_at_once
 from multidraft.ui.widgets.markup import heading_html, message_html, problem_html
-from multidraft.ui.widgets.verdict import watched_verdict
+from multidraft.ui.widgets.verdict import verdict_html, watched
 from storage import aggregates, queries
 from storage.cache import cached
 from storage.export import EXPORTS
@@ -140,12 +141,12 @@ class Dashboard:
         overview = [self.note, self.body, self.mixture, self.restrict, self.summary, self.legend]
         overview += [self.usual, self.verdict, self.taught]
         asked = (
-            (self.advise, watched_verdict, self.verdict, "Working out the verdict …", "No verdict"),
-            (self.lessons, learnt.watched_lessons, self.taught, "Replaying the queries …", "Nothing to show"),
+            (self.advise, self.verdict, self.work.advise, verdict_html, "Working out the verdict …", "No verdict"),
+            (self.lessons, self.taught, self.work.learnt, learnt_html, "Replaying the queries …", "Nothing to show"),
         )
         at_most: dict[str, Any] = {"concurrency_limit": ReplayJob.limit, **HIDDEN}
-        for button, watched, place, *said in asked:
-            call = partial(self.advised, watched)
+        for button, place, begin, shows, *said in asked:
+            call = partial(self.advised, begin, shows, *said)
             answered_at_once([button.click], call, self.filters, place, [place], button, *said, **at_most)
         choices = self.filters[: len(CONTROLS)]
         shown = gr.on(
@@ -277,8 +278,10 @@ class Dashboard:
             self.taught: "",
         }
 
-    def advised(self, watched: Callable[[LabWork, TextFilter], Iterator[Markup]], *values: Any) -> Iterator[Markup]:
-        """The verdict on the texts of the filtered runs, or what they taught."""
+    def advised(
+        self, begin: Callable[..., ReplayJob], shown: Callable[..., Markup], doing: str, none: str, *values: Any
+    ) -> Iterator[Markup]:
+        """The verdict on the texts of the filtered runs, or what they taught, as by :func:`watched`."""
         try:
             chosen = self._filter(values)
             if self.path != self.store.path:
@@ -287,7 +290,7 @@ class Dashboard:
         except (StorageError, UserError) as error:
             yield problem_html(error)
             return
-        yield from watched(self.work, TextFilter(chosen))
+        yield from watched(lambda: begin(TextFilter(chosen)), shown, doing, none)
 
     def charts(self, charts: Sequence[Chart], *values: Any) -> Updates:
         """Charts, and their figures as tables; left as they are where the overview has said why there is nothing."""

@@ -25,7 +25,7 @@ NO_LANE = ("– no lane –", "")
 GENERALIST = "general"
 """A drafter of this name is for all tasks."""
 
-_template = markup.macros("tabs/race/hint.html")
+_template = markup.macros("tabs/race/race.html")
 
 _IDLE = markup.message_html(
     "idle",
@@ -225,7 +225,7 @@ class Race(controls.PromptTab):
         runs = [run for run in kept if run.generation.status in FINISHED]
         ready = len(runs) >= FEWEST
         yield {
-            self.status: markup.ended_html("race", id) if ready else _TOO_FEW,
+            self.status: _template.ended(id) if ready else _TOO_FEW,
             self.stage: lanes.replay_data(runs, REPLAY_SECONDS) if ready else None,
             self.figures: figures_html(runs) if ready else "",
         }

@@ -69,7 +69,7 @@ class Results:
             "to send and to cite. Two of them can be compared, policy by policy: by version, pool, machine or setting."
         )
         gr.HTML(heading_html("Results", about), js_on_load=None)
-        with gr.Row(elem_classes="md-filters"):
+        with gr.Row():
             words: Any = gr.Textbox(
                 label="Search",
                 placeholder="prompts, suites, policies, notes …",
@@ -92,7 +92,7 @@ class Results:
             self.older = gr.Button("More →", size="md", min_width=110, interactive=False)
         self.range = gr.HTML("", js_on_load=None)
         self.noted = gr.State("")
-        with gr.Row(visible=False, elem_classes="md-filters") as self.noting:
+        with gr.Row(visible=False) as self.noting:
             self.note = gr.Textbox(label="Note", max_length=LONGEST_NOTE, max_lines=1, elem_id="experiment-note")
             save = gr.Button("Save the note", size="md", min_width=130, scale=0, elem_id="save-note")
         shown = [self.list, self.range, self.newer, self.older, self.page]

@@ -1,6 +1,7 @@
 import csv
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,10 +24,10 @@ from multidraft.ui.tabs.dashboard import charts as dashboard_charts
 from multidraft.ui.tabs.dashboard import tab as dashboard_tab
 from multidraft.ui.tabs.dashboard import views as dashboard_views
 from multidraft.ui.tabs.dashboard.filters import CONTROLS, Chosen
-from multidraft.ui.tabs.dashboard.learnt import answer, beginning_html, watched_lessons
+from multidraft.ui.tabs.dashboard.learnt import answer, beginning_html, learnt_html
 from multidraft.ui.tabs.dashboard.tab import Dashboard
 from multidraft.ui.tabs.dashboard.views import CHARTS, chart
-from multidraft.ui.widgets.verdict import watched_verdict
+from multidraft.ui.widgets.verdict import verdict_html
 from storage import aggregates, ranking
 from storage.filters import Filter
 from storage.run import Baseline, Origin
@@ -82,13 +83,15 @@ def test_runs_of_a_batch_that_goes_on_are_told(workbench: Workbench, filled: Das
 
 def test_a_verdict_on_the_filtered_runs_and_what_they_taught(workbench: Workbench, filled: Dashboard) -> None:
     dashboard, no_run = Dashboard(LabWork(workbench)), Chosen(policy=["ucb"], since="2999-01-01").values()
-    *_, verdict = dashboard.advised(watched_verdict, *ALL)
+    advise = partial(dashboard.advised, dashboard.work.advise, verdict_html, "Working out …", "No verdict")
+    *_, verdict = advise(*ALL)
     assert "1 prompt is too few to say which policy is faster" in verdict and "Replayed on 1 recorded text" in verdict
-    *_, none = dashboard.advised(watched_verdict, *no_run)
+    *_, none = advise(*no_run)
     assert "No verdict: no run can be replayed: runs.db has" in none, "where it lies is the operator's affair"
-    *_, taught = dashboard.advised(watched_lessons, *ALL)
+    teach = partial(dashboard.advised, dashboard.work.learnt, learnt_html, "Replaying …", "Nothing to show")
+    *_, taught = teach(*ALL)
     assert "1 recorded text replayed in their order as traffic" in taught and "round from past queries" in taught
-    *_, none = dashboard.advised(watched_lessons, *no_run)
+    *_, none = teach(*no_run)
     assert "Nothing to show: no run can be replayed: runs.db has" in none
 
 
