@@ -163,17 +163,15 @@ class Lab:
             return self.texts.work(asked).experiment(self.texts.filter(asked), list(dict.fromkeys(policies)))
 
         def done(experiment: Experiment) -> Updates:
-            return self._found(experiment) | {self.cited: files.cited_html(experiment, asked, request)}
+            single = len(experiment.recorded) == 1
+            return {
+                self.status: view.replayed_html(experiment),
+                self.outcomes: view.outcomes_html(experiment),
+                self.csv: files.offered(files.outcomes_file(experiment)),
+                self.cited: files.cited_html(experiment, asked, request),
+                self.curves: gr.Plot(view.regret_curves_figure(experiment), visible=True),
+                self.lanes: gr.Plot(view.rounds_figure(experiment) if single else None, visible=single),
+                self.rounds: view.rounds_html(experiment) if single else "",
+            }
 
         yield from watched(start, done, self.status, self.buttons)
-
-    def _found(self, experiment: Experiment) -> Updates:
-        single = len(experiment.recorded) == 1
-        return {
-            self.status: view.replayed_html(experiment),
-            self.outcomes: view.outcomes_html(experiment),
-            self.csv: files.offered(files.outcomes_file(experiment)),
-            self.curves: gr.Plot(view.regret_curves_figure(experiment), visible=True),
-            self.lanes: gr.Plot(view.rounds_figure(experiment) if single else None, visible=single),
-            self.rounds: view.rounds_html(experiment) if single else "",
-        }
