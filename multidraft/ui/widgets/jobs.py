@@ -41,17 +41,12 @@ def answered_at_once(
     """
     begun = message_html("busy md-starting", doing)
     refused = message_html("error", f"{failed}: the server did not take it. Please try again.", refused=True)
-    at_once = f"starting({_listed(button.elem_id, begun, busy, waits)}).slice(0, {len(own)})"
+    at_once = f"starting(...{json.dumps([button.elem_id, begun, busy, waits])}).slice(0, {len(own)})"
     gr.on(events, None, None, own, js=f"() => {at_once}", **PRIVATE)
     answered = gr.on(events, call, inputs, outputs, **named)
-    told = f"notStarted(said, {_listed(refused, busy and button.value)}).slice(0, {len(own)})"
+    told = f"notStarted(said, ...{json.dumps([refused, busy and button.value])}).slice(0, {len(own)})"
     answered.failure(None, own[0], own, js=f"(said) => {told}", **PRIVATE)
     return answered
-
-
-def _listed(*texts: str | None) -> str:
-    """Texts as the arguments of a script."""
-    return ", ".join(map(json.dumps, texts))
 
 
 class RunButtons(Generic[J]):

@@ -32,7 +32,7 @@ from multidraft.ui.widgets.controls import LONGEST_DRAFT, check_fields
 from multidraft.ui.widgets.events import HIDDEN, LAST, PRIVATE, QUICK, Updates, clicked, forget_refusal, run_number
 from multidraft.ui.widgets.exports import download
 from multidraft.ui.widgets.jobs import AddressedJobs
-from multidraft.ui.widgets.markup import message_html, problem_html, refused_html, shared_html, straight
+from multidraft.ui.widgets.markup import message_html, problem_html, refused_html, sentence, shared_html, straight
 from multidraft.ui.widgets.verdict import watched_batch
 from storage import experiments
 from storage.experiments import LONGEST_NOTE
@@ -291,10 +291,10 @@ class Batch:
         """The batch as the history has it."""
         batch, waiting = self._kept(id), self.workbench.cut_off.get(id)
         if batch is None:
-            ending = None
-            with suppress(StorageError):
-                ending = experiments.ending(self.workbench.store.path, id)
-            status = view.unfinished_html(waiting, 0, waits=True) if waiting else view.gone_html(ending)
+            status = view.unfinished_html(waiting, 0, waits=True) if waiting else view.GONE
+            with suppress(StorageError):  # it may have ended before its first run
+                if not waiting and (ending := experiments.ending(self.workbench.store.path, id)):
+                    status = message_html("cancelled", sentence(ending))
             yield {**self._blank(), self.status: status, **self.buttons.live(running=bool(waiting))}
             return
         table = view.rows_start() + view.rows_html(batch, 0, len(batch.rows))

@@ -48,11 +48,6 @@ VERDICT_TO_COME = message_html(
 GONE = message_html("error", "There is no such batch here, or it is older than this server keeps.")
 
 
-def gone_html(ending: str | None) -> Markup:
-    """What is known of a batch of which there is no run: how it ended early, if it is in the history at all."""
-    return message_html("cancelled", markup.sentence(ending)) if ending else GONE
-
-
 def suite_html(suite: Suite) -> Markup:
     """What was read of a suite: prompts by task, and the lines that could not be read, by number."""
     tasks = Counter(item.task or summary.NO_TASK for item in suite.items)
