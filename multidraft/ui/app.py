@@ -148,7 +148,7 @@ def serve(
     """Build the page and serve it in the background, with the servers for programs beside it; ``page.local_url`` is its
     address, ``page.close()`` ends it. Of the settings those count that say who may ask, for what, and by which name."""
     verdicts = Verdicts(LabWork(workbench))
-    results = ResultPages(workbench.store.path, verdicts, workbench.fits, lambda: recorded_runs()[-1])
+    results = ResultPages(verdicts, lambda: recorded_runs()[-1])
     routes = [*Server(workbench, settings.api_key).routes(), Metrics(workbench).route(), Route("/health", healthy)]
     routes += results.routes()
     if settings.operator_key:

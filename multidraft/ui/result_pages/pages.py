@@ -29,7 +29,6 @@ from multidraft.policies.specs import replayed_as
 from multidraft.replay.recorded import none_replayable
 from multidraft.service.batch import BatchJob
 from multidraft.service.lab import Verdicts
-from multidraft.service.unfamiliar import Fits, assume_fits
 from multidraft.ui import example
 from multidraft.ui.result_pages import compared, result
 from multidraft.ui.result_pages.conditions import bibtex
@@ -71,19 +70,12 @@ _SIZE = {"width": WIDTH, "height": HEIGHT}
 
 
 class ResultPages:
-    """The results in a history, and in the recorded example; with ``verdicts`` on batches of the history.
+    """The results in the server's history, with ``verdicts`` on its batches, and in the recorded example; ``front`` has
+    the run that the app's own preview shows."""
 
-    ``fits`` tells of which runs the answers make sense, ``front`` has the run that the app's own preview shows.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        verdicts: Verdicts | None = None,
-        fits: Fits = assume_fits,
-        front: Callable[[], Run] | None = None,
-    ):
-        self._path, self._verdicts, self._fits, self._front = path, verdicts, fits, front
+    def __init__(self, verdicts: Verdicts, front: Callable[[], Run]):
+        self._verdicts, self._bench, self._front = verdicts, verdicts.work.workbench, front
+        self._path = self._bench.store.path
         self._drawing = threading.Lock()  # one at a time: runs are timed beside it
         self._drawn: dict[str, bytes] = {}  # by the SVG
 
@@ -111,9 +103,9 @@ class ResultPages:
 
     def _in(self, path: Path, kind: str, ids: Sequence[str]) -> Result | None:
         if kind == "run" and len(ids) == 1 and (number := run_number(ids[0])) is not None:
-            return result.run_result(path, number, self._fits)
+            return result.run_result(path, number, self._bench.fits)
         if kind in ("race", "batch") and len(ids) == 1:
-            return result.experiment_result(path, ids[0], self._fits)
+            return result.experiment_result(path, ids[0], self._bench.fits)
         return None
 
     def answer(self, request: Request) -> Response:
@@ -148,8 +140,7 @@ class ResultPages:
 
     def tags(self, query: Mapping[str, str], root: str) -> str:
         """Tags for previews of an address of the app: of the run, race or batch that it names, or of the app."""
-        picture = f"{root}/result/{FRONT}" if self._front else ""
-        shown = {"title": "multidraft", "description": ABOUT, "address": root, "picture": picture}
+        shown = {"title": "multidraft", "description": ABOUT, "address": root, "picture": f"{root}/result/{FRONT}"}
         kind = next((kind for kind in ("run", "race", "batch") if kind in query), None)
         if kind:
             with suppress(StorageError, UserError):
@@ -159,11 +150,11 @@ class ResultPages:
 
     def _advised(self, found: Result) -> Advised:
         """The verdict on a batch or benchmark of the history."""
-        return advice_on(self._verdicts, found.made[0]["id"]) if self._verdicts and self._is_batch(found) else Advised()
+        return advice_on(self._verdicts, found.made[0]["id"]) if self._is_batch(found) else Advised()
 
     def _lab(self, found: Result) -> tuple[str, str]:
         """Query of the app's address that replays a batch or benchmark in the Lab, or why that cannot be."""
-        if not self._verdicts or not found.place.startswith("batch/"):
+        if not found.place.startswith("batch/"):
             return "", ""
         id = found.made[0]["id"]
         if why := none_replayable(self._path if self._is_batch(found) else example.path(), id):
@@ -174,10 +165,9 @@ class ResultPages:
 
     def _again(self, found: Result) -> str:
         """Query of the app's address that has *Play* ready to run it again, if its fields take the settings now."""
-        if found.again and self._verdicts:
-            bench = self._verdicts.work.workbench
+        if found.again:
             with suppress(UserError):
-                check_fields(found.data, bench.pool, bench.limits.new_tokens)
+                check_fields(found.data, self._bench.pool, self._bench.limits.new_tokens)
                 return found.again
         return ""
 
@@ -198,8 +188,6 @@ class ResultPages:
 
     def front(self, request: Request) -> Response:
         """The picture of the app's own address."""
-        if self._front is None:
-            raise HTTPException(404)
         return self._png(result.front_picture(self._front()))
 
     def _file(self, found: Result, suffix: str) -> Response:

@@ -3,17 +3,14 @@
 from pathlib import Path
 
 from multidraft.replay.recorded import recorded_texts, texts_with_costs
-from multidraft.service.lab import LabWork, Verdicts
-from multidraft.service.workbench import Workbench
 from multidraft.ui import example
-from multidraft.ui.result_pages.pages import ResultPages
 from multidraft.ui.tabs.dashboard.filters import Chosen
 from storage import experiments, queries, texts
 from storage.connection import outdated
 from storage.filters import Filter
 from storage.store import Store
 from storage.texts import TextFilter
-from tests.multidraft.ui.building import built, dashboard_of, opened
+from tests.multidraft.ui.building import built, dashboard_of, opened, results_of
 from tests.multidraft.ui.tabs.visits import click
 from tests.runs import make_run
 
@@ -74,8 +71,8 @@ def test_the_dashboard_shows_it_until_there_is_a_run(tmp_path: Path) -> None:
         assert f"Run {example.FIRST + 1}" in dashboard.run.show(example.FIRST + 1)[dashboard.run.head]
 
 
-def test_its_results_have_pages_and_can_be_compared(tmp_path: Path, workbench: Workbench) -> None:
-    browser = opened(ResultPages(tmp_path / "none.db", Verdicts(LabWork(workbench))))
+def test_its_results_have_pages_and_can_be_compared(tmp_path: Path) -> None:
+    browser = opened(results_of(tmp_path / "none.db"))
     newer, older = (one["id"] for one in experiments.listed(example.path())[:2])
     for place in (f"batch/{newer}", f"comparison/{older}/{newer}", f"run/{example.FIRST + 1}"):
         page, lab = browser.get(f"/result/{place}"), f"?tab=lab&amp;lab_{place.replace('/', '=')}"

@@ -6,14 +6,11 @@ from html import unescape
 from pathlib import Path
 from urllib.parse import parse_qsl
 
-from multidraft.service.lab import LabWork, Verdicts
-from multidraft.service.workbench import Workbench
 from multidraft.ui import example
-from multidraft.ui.result_pages.pages import ResultPages
 from multidraft.ui.widgets.controls import SETTINGS
 from storage.run import Scores
 from storage.store import Store
-from tests.multidraft.ui.building import opened
+from tests.multidraft.ui.building import opened, results_of
 from tests.runs import make_round, make_run
 
 ROUNDS = [make_round(index) for index in range(3)]
@@ -28,7 +25,7 @@ def test_a_recorded_example_is_compared_with_the_history_but_not_opened_in_the_a
         for number in range(6):
             store.add(make_run(prompt=f"p{number}", rounds=ROUNDS, batch_id="mine", source="batch", version="2"))
     monkeypatch.setattr(example, "path", lambda: recorded)
-    browser = opened(ResultPages(own))
+    browser = opened(results_of(own))
     page = browser.get("/result/comparison/a/mine").text
     assert "version (1 → 2)" in page and page.count('<a href="../../run/') == 6, "numbers of runs are the history's"
     assert "paired on 6 prompts, with 95 % intervals" in page
@@ -44,7 +41,7 @@ def test_a_page_tells_regret_and_what_queries_began_with(tmp_path: Path) -> None
             for policy in ("ucb", "rate-hedge"):
                 run = make_run(prompt=f"p{number}", policy=policy, rounds=ROUNDS, batch_id="a", source="batch")
                 store.add(replace(run, scores=Scores(regret_rounds=number - 2.0)))
-    browser = opened(ResultPages(tmp_path / "runs.db"))
+    browser = opened(results_of(tmp_path / "runs.db"))
     page = browser.get("/result/batch/a").text
     assert ">Regret, rounds/prompt</th>" in page and re.search(r">0.5<small>-[\d.]+ to 2.\d</small></td>", page)
     assert (
@@ -62,7 +59,7 @@ def test_intervals_of_tasks_take_some_prompts(tmp_path: Path) -> None:
             rounds = [make_round(index, verify_seconds=0.003 + number / 2000) for index in range(3)]
             task = "sums" if number < 6 else "rare"
             store.add(make_run(prompt=f"p{number}", task=task, rounds=rounds, batch_id="a", source="batch"))
-    page = opened(ResultPages(tmp_path / "runs.db")).get("/result/batch/a").text
+    page = opened(results_of(tmp_path / "runs.db")).get("/result/batch/a").text
     table = page.split('aria-label="Policies by task"')[1]
     (rare,), (sums,) = (
         [line for line in table.split("<tr>") if f"<td>{task}</td>" in line] for task in ("rare", "sums")
@@ -80,7 +77,7 @@ def test_top_p_and_top_k_are_told_and_compared(tmp_path: Path) -> None:
                 store.add(make_run(policy=policy, batch_id=race, source="race", seed=321, **settings))
         for seed in (1, 2):
             store.add(make_run(batch_id="repeated", source="batch", seed=seed))
-    browser = opened(ResultPages(tmp_path / "runs.db"))
+    browser = opened(results_of(tmp_path / "runs.db"))
     page = browser.get("/result/race/a").text
     assert page.count("temperature 1, top-p 0.5, top-k 7") > 2 and "draft length 3, temperature 1, top-p" in page
     assert "seed 321; policies" in page and browser.get("/result/race/a.json").json()["top_p"] == 0.5
@@ -91,14 +88,14 @@ def test_top_p_and_top_k_are_told_and_compared(tmp_path: Path) -> None:
     assert "They differ in top-p (0.5 → 1)." in compared and "made alike" not in compared
 
 
-def test_a_run_s_page_leads_to_play_with_all_that_it_was_made_with(tmp_path: Path, workbench: Workbench) -> None:
+def test_a_run_s_page_leads_to_play_with_all_that_it_was_made_with(tmp_path: Path) -> None:
     settings = {"temperature": 0.7, "top_p": 0.5, "top_k": 7, "draft_length": 4, "max_new_tokens": 24, "seed": 9}
     made = [{"prompt": "a & b 😀 100%", **settings}, {"prompt": "x" * 7000}, {"turns": (("hello", "hi"),)}]
     made.append({"draft_length": 17})
     with Store(tmp_path / "runs.db") as store:
         for one in made:
             store.add(make_run(**one))
-    browser = opened(ResultPages(tmp_path / "runs.db", Verdicts(LabWork(workbench))))
+    browser = opened(results_of(tmp_path / "runs.db"))
     run, *others = (browser.get(f"/result/run/{number}").text for number in (1, 2, 3, 4))
     (query,) = re.findall(r'<a href="[^"]*/\?([^"]*)">Run it again in Play', run)
     asked = dict(parse_qsl(unescape(query)))
@@ -113,6 +110,6 @@ def test_outputs_of_one_policy_are_told_apart(tmp_path: Path) -> None:
     with Store(tmp_path / "runs.db") as store:
         for policy in ("ucb", "autoregressive", "ucb"):
             store.add(make_run(policy=policy, batch_id="r", source="race", rounds=ROUNDS))
-    page = opened(ResultPages(tmp_path / "runs.db")).get("/result/race/r").text
+    page = opened(results_of(tmp_path / "runs.db")).get("/result/race/r").text
     assert "<h3>UCB, run 1</h3>" in page and "The same text under UCB, run 3</summary>" in page
     assert "The same text under No drafter</summary>" in page

@@ -37,7 +37,7 @@ from multidraft.ui.tabs.results.view import list_html
 from storage import experiments
 from storage.run import Baseline
 from storage.store import Store
-from tests.multidraft.ui.building import opened
+from tests.multidraft.ui.building import opened, results_of
 from tests.runs import make_round, make_run
 
 EVIL = '=1+1"><script>alert(1)</script>{{7*7}} & % 中'
@@ -63,7 +63,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser(path: Path) -> Iterator[TestClient]:
-    with opened(ResultPages(path)) as client:
+    with opened(results_of(path)) as client:
         yield client
 
 
@@ -144,32 +144,31 @@ def test_what_cannot_be_compared_is_said(browser: TestClient) -> None:
 
 
 def test_addresses_of_the_app_have_the_tags_of_what_they_name(path: Path) -> None:
-    results = ResultPages(path)
-    assert "Rate" not in results.tags({}, "https://x") and "og:image" not in results.tags({}, "https://x")
+    results = results_of(path)
+    assert "Rate" not in results.tags({}, "https://x")
     tags = results.tags({"batch": "a", "tab": "batch"}, "https://x")
     assert 'content="https://x/result/batch/a.png"' in tags and "<script" not in tags
     assert results.tags({"run": "nope"}, "https://x") == results.tags({"race": "gone"}, "https://x")
 
 
 def test_the_apps_own_address_has_a_picture(path: Path) -> None:
-    results = ResultPages(path, front=lambda: recorded_runs()[-1])
+    results = results_of(path)
     assert '<meta property="og:image" content="https://x/result/front.png">' in results.tags({}, "https://x")
     browser = opened(results)
     assert Image.open(io.BytesIO(browser.get("/result/front.png").content)).size == (1200, 630)
-    assert opened(ResultPages(path)).get("/result/front.png").status_code == 404
 
 
 def test_an_answer_that_may_make_no_sense_is_called_so_on_its_page_and_in_its_preview(path: Path) -> None:
-    results = ResultPages(path, fits=lambda card, prompt: False)
+    results = results_of(path, fits=lambda card, prompt: False)
     browser = opened(results)
     for place in ("run/1", "race/r"):
         page = browser.get(f"/result/{place}").text
         assert f'<meta property="og:description" content="{UNFAMILIAR}' in page and f">{UNFAMILIAR}</p>" in page
         assert "The prompt looks unlike the tasks of this pool." in browser.get(f"/result/{place}.svg").text
-    odd = ResultPages(path, fits=lambda card, prompt: card != "c0ffee" or not prompt.endswith("3"))
+    odd = results_of(path, fits=lambda card, prompt: card != "c0ffee" or not prompt.endswith("3"))
     page = opened(odd).get("/result/batch/a").text
     assert ">1 of the 6 prompts looks unlike the tasks of this pool:" in page
-    assert UNFAMILIAR not in opened(ResultPages(path)).get("/result/run/1").text
+    assert UNFAMILIAR not in opened(results_of(path)).get("/result/run/1").text
 
 
 def test_a_noisy_run_says_so_in_plain_words(tmp_path: Path) -> None:
@@ -177,7 +176,7 @@ def test_a_noisy_run_says_so_in_plain_words(tmp_path: Path) -> None:
     with Store(path := tmp_path / "runs.db") as store:
         for each in (0.01, 1 / 150):  # twice as fast or more, and cannot tell
             store.add(make_run(rounds=rounds, baseline=Baseline("prefix", 6, each, 0.002, 0.4)))
-    browser = opened(ResultPages(path))
+    browser = opened(results_of(path))
     faster, unknown = (browser.get(f"/result/run/{id}").text for id in (1, 2))
     assert "as fast as without drafters, on a busy machine." in faster
     assert "on a machine too busy to tell whether decoding was faster or slower." in unknown
@@ -198,7 +197,7 @@ def test_a_race_shows_the_text_once_and_says_that_it_is_that_of_plain_decoding(t
                 rounds = [make_round(index) for index in range(3)]
                 values = {"batch_id": batch, "source": "race", "lossless": True, "near_tie_gap": gap}
                 store.add(make_run(prompt="It ends.", policy=policy, rounds=rounds, **values))
-    browser = opened(ResultPages(path))
+    browser = opened(results_of(path))
     page, tie = (browser.get(f"/result/race/{batch}").text for batch in ("r", "tie"))
     assert "Both outputs are identical, token by token (9 tokens). The output is identical to plain decoding" in page
     assert page.count("<summary>The same text under ") == 1 and page.index("md-legend") < page.index("md-round")
@@ -207,7 +206,7 @@ def test_a_race_shows_the_text_once_and_says_that_it_is_that_of_plain_decoding(t
 
 
 def test_pictures_are_drawn_once_and_not_all_are_held(path: Path) -> None:
-    results = ResultPages(path)
+    results = results_of(path)
     browser = opened(results)
     results._drawn.update({str(number): b"" for number in range(PICTURES)})
     for _ in range(2):
@@ -221,7 +220,7 @@ def test_timings_too_noisy_are_no_headline(tmp_path: Path) -> None:
     with Store(path) as store:
         for policy in ("ucb", "autoregressive"):
             store.add(make_run(policy=policy, rounds=rounds, batch_id="r", source="race", baseline=noisy))
-    page = opened(ResultPages(path)).get("/result/race/r").text
+    page = opened(results_of(path)).get("/result/race/r").text
     assert "<h1>UCB saves 67 % of the target&#39;s calls on 1 prompt, timed on a busy machine</h1>" in page
     _, said = re.findall(r'<td class="md-figure">(.*?)</td>', page)[:2]  # of whole requests
     assert said == "too noisy" and f">{said}</text>" in page, "and so in the picture"
@@ -233,7 +232,7 @@ def test_a_sampled_text_is_not_called_the_same(tmp_path: Path) -> None:
     with Store(path) as store:
         for id, temperature in (("g", 0.0), ("s", 1.0)):
             store.add(make_run(rounds=ROUNDS, temperature=temperature, batch_id=id, source="batch"))
-    browser = opened(ResultPages(path))
+    browser = opened(results_of(path))
     same, distribution = "So the text stays the same", "So the text follows the same distribution"
     for greedy, sampled in (("run/1", "run/2"), ("batch/g", "batch/s")):
         assert same in browser.get(f"/result/{greedy}").text
@@ -285,7 +284,7 @@ def test_the_page_of_a_batch_says_which_drafters_to_keep(workbench: Workbench, m
     batch = BatchJob(workbench, items, ["ucb", "random"], SamplingParams(max_new_tokens=16, draft_length=4))
     assert workbench.jobs.submit(batch).wait(60) and workbench.store.flush()
     verdicts = Verdicts(LabWork(workbench))
-    browser = opened(ResultPages(workbench.store.path, verdicts=verdicts))
+    browser = opened(ResultPages(verdicts, lambda: recorded_runs()[-1]))
     monkeypatch.setattr(pages, "WAIT_SECONDS", 0.0)
     monkeypatch.setattr(advice, "FAR_OFF", 100.0)  # such short runs are mostly noise
     page = browser.get(f"/result/batch/{batch.id}").text
@@ -328,7 +327,7 @@ def test_a_command_runs_the_prompts_of_a_bundled_suite_again(tmp_path: Path, cha
                 values = {"batch_id": "a", "source": "bench", "suite": "pocket", "temperature": 0.5, **changes}
                 seed = values.pop("seed", seed_of(3, item))
                 store.add(make_run(prompt=item.prompt, policy=policy, seed=seed, libraries=libraries, **values))
-    page = opened(ResultPages(path)).get("/result/batch/a").text
+    page = opened(results_of(path)).get("/result/batch/a").text
     facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page))
     assert facts["Libraries"] == "python 3.12.1, torch 2.13.0"
     assert facts["Texts at once"] == str(changes.get("streams", 1))
