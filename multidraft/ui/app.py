@@ -41,7 +41,7 @@ from multidraft.ui.tabs.play.tab import Play
 from multidraft.ui.tabs.pool.tab import PoolTab
 from multidraft.ui.tabs.race.tab import Race
 from multidraft.ui.tabs.results.tab import Results
-from multidraft.ui.widgets import events, markup
+from multidraft.ui.widgets import events, exports, markup
 from multidraft.ui.widgets.theme import css, theme
 from storage.store import Store
 from storage.sync import Backup, Dataset, Folder, Place
@@ -70,8 +70,8 @@ EVENT_SECONDS, PROGRESS_SECONDS = 0.02, 1.0
 times a second (gradio 6.31), which takes up to a tenth of the speed of decoding on a CPU, and 5 % of a core from an
 idle server."""
 
-_FILES = (3600, 24 * 3600)
-"""Files for download are looked over every hour and go after a day, in seconds."""
+_FILES = (3600, exports.KEPT_SECONDS)
+"""Files for download are looked over every hour, and go once they have been kept for so long, in seconds."""
 
 _HEADER = markup.page("header.html")
 _SCRIPTS = (

@@ -120,10 +120,10 @@ async def _not_there(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"detail": "there is no such endpoint; /?view=api lists them"}, 404)
 
 
-async def _malformed(request: Request, error: Exception) -> JSONResponse:
-    faults = error.errors() if isinstance(error, RequestValidationError) else []
-    where = quoted(".".join(str(part) for part in faults[0]["loc"]), 80) if faults else "the request"
-    return JSONResponse({"detail": f"{where}: {faults[0]['msg'] if faults else error}"[:LONGEST_MESSAGE]}, 422)
+async def _malformed(request: Request, error: RequestValidationError) -> JSONResponse:
+    fault = error.errors()[0]
+    where = quoted(".".join(map(str, fault["loc"])), 80)
+    return JSONResponse({"detail": f"{where}: {fault['msg']}"[:LONGEST_MESSAGE]}, 422)
 
 
 REFUSALS: dict[Any, Any] = {FnIndexInferError: _not_there, KeyError: _not_there, RequestValidationError: _malformed}
