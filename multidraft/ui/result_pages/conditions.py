@@ -3,6 +3,7 @@ commit, pool and hardware."""
 
 from __future__ import annotations
 
+import random
 import re
 import shlex
 from collections import Counter
@@ -136,7 +137,11 @@ def _command(about: Mapping[str, Any], seed: int | None, first: Run, runs: Seque
     if seed is None or not is_bundled(about["pool"]) or about["streams"] > 1:
         return ""
     items = load_suite(about["suite"]).items
-    if {item.prompt for item in spread(items, about["prompts"])} != {run["prompt"] for run in runs}:
+    asked = [item.prompt for item in spread(items, about["prompts"])]
+    made = list(dict.fromkeys(run["prompt"] for run in runs))
+    if stream := made != asked:  # that of traffic
+        random.Random(seed).shuffle(asked)
+    if made != asked:
         return ""
     policies = [spec for spec in dict.fromkeys(run["policy"] for run in runs) if spec != PLAIN] or [PLAIN]
     repeat = max(Counter((run["policy"], run["prompt"]) for run in runs).values())
@@ -154,6 +159,7 @@ def _command(about: Mapping[str, Any], seed: int | None, first: Run, runs: Seque
         ("repeat", repeat, 1),
     ]
     options = [part for name, value, usual in given if value != usual for part in (f"--{name}", str(value))]
+    options += ["--stream"] if stream else []
     return shlex.join(["python", "-m", "multidraft", "bench", about["suite"], *options])
 
 

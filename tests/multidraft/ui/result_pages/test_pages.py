@@ -4,6 +4,7 @@ import argparse
 import csv
 import io
 import json
+import random
 import re
 import shlex
 from collections.abc import Iterator
@@ -317,20 +318,21 @@ def test_a_verdict_that_failed_is_tried_again(workbench: Workbench, monkeypatch:
     assert job.wait(30) and "no run can be replayed" in str(job.error)
 
 
-@pytest.mark.parametrize("changes", [{}, {"suite": "mine"}, {"pool": "mine"}, {"streams": 2}, {"seed": 1}])
-def test_a_command_runs_the_prompts_of_a_bundled_suite_again(tmp_path: Path, changes: dict[str, Any]) -> None:
+@pytest.mark.parametrize("changes", [{}, None, {"suite": "mine"}, {"pool": "mine"}, {"streams": 2}, {"seed": 1}])
+def test_a_command_runs_the_prompts_of_a_bundled_suite_again(tmp_path: Path, changes: dict[str, Any] | None) -> None:
     items = spread(load_suite("pocket").items, 6)
-    libraries = {"python": "3.12.1", "torch": "2.13.0"}
+    if changes is None:
+        random.Random(3).shuffle(items)
+    libraries, of_it = {"python": "3.12.1", "torch": "2.13.0"}, {"batch_id": "a", "source": "bench", "suite": "pocket"}
     with Store(path := tmp_path / "runs.db") as store:
         for item in items:
             for policy in ("autoregressive", "ucb:beta=0.1,reward=be", "fixed:math"):
-                values = {"batch_id": "a", "source": "bench", "suite": "pocket", "temperature": 0.5, **changes}
+                values = of_it | {"temperature": 0.5} | (changes or {})
                 seed = values.pop("seed", seed_of(3, item))
                 store.add(make_run(prompt=item.prompt, policy=policy, seed=seed, libraries=libraries, **values))
-    page = opened(results_of(path)).get("/result/batch/a").text
-    facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page))
+    facts = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", opened(results_of(path)).get("/result/batch/a").text))
     assert facts["Libraries"] == "python 3.12.1, torch 2.13.0"
-    assert facts["Texts at once"] == str(changes.get("streams", 1))
+    assert facts["Texts at once"] == str((changes or {}).get("streams", 1))
     if changes:
         assert "Run it again" not in facts
         return
@@ -340,9 +342,9 @@ def test_a_command_runs_the_prompts_of_a_bundled_suite_again(tmp_path: Path, cha
     parser = argparse.ArgumentParser()
     bench.add(parser)
     asked = parser.parse_args(command[4:])
-    assert limited(load_suite(asked.suites[0]), asked.limit).items == items
+    assert sorted(limited(load_suite(asked.suites[0]), asked.limit).items, key=items.index) == items
     specs = split_specs(asked.policies)
     assert (asked.pool, specs) == ("pocket", ["ucb:beta=0.1,reward=be", "fixed:math"])
     check_decoding(asked, specs)
-    assert (asked.max_new_tokens, asked.draft_length, asked.temperature) == (6, 3, 0.5)
-    assert (asked.top_p, asked.top_k, asked.seed, asked.repeat) == (1.0, 0, 3, 1)
+    assert (asked.max_new_tokens, asked.draft_length, asked.temperature, asked.top_p) == (6, 3, 0.5, 1.0)
+    assert (asked.top_k, asked.seed, asked.repeat, asked.stream) == (0, 3, 1, changes is None)
