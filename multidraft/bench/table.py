@@ -12,12 +12,12 @@ from storage.figures import FEWEST_TOKENS, TOO_NOISY, Ratio, too_noisy
 from storage.records import FINISHED, PLAIN
 
 NOTHING = "–"
-COLUMNS = ("overall", "whole request", "MAT", "tokens/drafting s", "tokens/s", "regret", "best arm", "lossless")
+COLUMNS = ("decode", "whole request", "MAT", "tokens/drafting s", "tokens/s", "regret", "best arm", "lossless")
 """What follows the speed-ups by task; docs/results.md explains each."""
 
 
 def render_table(report: dict[str, Any]) -> str:
-    """Markdown table in the manner of Spec-Bench: speed-up of decoding by task and overall, that of the whole request
+    """Markdown table in the manner of Spec-Bench: speed-up of decoding by task and over all, that of whole requests
     (both with intervals), then the rest.
 
     A policy of which no run ended well has no figures.

@@ -84,9 +84,9 @@ class RateHedge(Policy):
     name = "rate-hedge"
     title = "RateHedge (ours)"
     explanation = (
-        "Chooses who guesses and how many tokens ahead, for the most tokens per second, by what it has measured so "
-        "far. When guessing does not pay, it stops guessing, apart from a try now and then. It tries or asks the other "
-        "drafters when the one in charge disappoints or a better one seems likely."
+        "Chooses which drafter guesses and how far ahead, to get the most tokens per second, from what it has measured "
+        "so far. When guessing does not pay, it stops guessing, apart from a try now and then. It tries or asks the "
+        "other drafters when the one in charge disappoints or a better one seems likely."
     )
     source = "This project; builds on HedgeSpec's full information and BanditSpec's draft lengths"
     uses_gamma = True

@@ -46,7 +46,7 @@ def test_a_bar_for_each_round_as_high_as_its_draft(ran: Page) -> None:
 def test_quick_rounds_come_in_slow_motion_and_the_page_says_so(page: Page) -> None:
     run_example(page, tokens=96)
     expect(page.locator("#output .md-round:not(.md-coming)").first).to_be_visible()
-    expect(page.locator("#output .md-run-title")).to_contain_text(re.compile(r"Slow motion: it took \d+\.\d\d s"))
+    expect(page.locator("#output .md-run-title")).to_contain_text(re.compile(r"Slow motion: decoding took \d+\.\d\d s"))
     page.locator(".md-run-skip").dispatch_event("click")  # no harm if all is shown by now
     expect(page.locator(DONE)).to_be_visible()
     expect(page.locator("#output .md-coming")).to_have_count(0)

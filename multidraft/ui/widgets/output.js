@@ -115,7 +115,7 @@ function showNext() {
 }
 
 function tellPace() {
-  const motion = ended ? `Slow motion: it took ${(took / 1000).toFixed(2)} s` : "Slow motion";
+  const motion = ended ? `Slow motion: decoding took ${(took / 1000).toFixed(2)} s` : "Slow motion";
   title.textContent = slowed ? motion : "Rounds";
 }
 

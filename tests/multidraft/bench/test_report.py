@@ -248,7 +248,7 @@ def test_it_is_json(report):
 def test_the_table(report):
     lines = render_table(report).splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    heads = "policy|math|sql|overall|whole request|MAT|tokens/drafting s|tokens/s|regret|best arm|lossless"
+    heads = "policy|math|sql|decode|whole request|MAT|tokens/drafting s|tokens/s|regret|best arm|lossless"
     assert cells[0] == heads.split("|")
     assert set(cells[1]) == {"---"}
     assert cells[2] == ["autoregressive", "1.00x", "1.00x", "1.00x", "1.00x", "1.00", *"–5––", "yes"]
