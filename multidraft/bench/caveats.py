@@ -89,6 +89,6 @@ def _left_out(advice: Advice) -> str:
         return ""
     texts = count(advice.left_out, "text")
     return (
-        f"This verdict leaves out {texts} of other pools, machines or settings, perhaps of the same prompts. For one "
-        "on them, choose their pool, draft length or batch, or compare two batches in Results."
+        f"This verdict leaves out {texts} of other pools, machines or settings, perhaps of the same prompts. For a "
+        "verdict on those, choose their pool, draft length or batch, or compare two batches in Results."
     )

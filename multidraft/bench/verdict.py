@@ -17,8 +17,8 @@ from storage.figures import FEWEST_PROMPTS, FEWEST_TO_TELL
 from storage.records import PLAIN
 
 AT_ONE_SPEED = (
-    "Policies have different baselines, as of different times or of sampled answers of different lengths: they are "
-    "compared over the mean of these, so figures may differ from those on the page of each batch."
+    "The policies' baselines differ (measured at different times, or on sampled answers of different lengths), so each "
+    "policy is compared with their mean, and figures may differ from those on the page of each batch."
 )
 """What is said where they have (``storage.figures.at_one_speed``)."""
 

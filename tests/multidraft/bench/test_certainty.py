@@ -67,7 +67,7 @@ def test_sampled_answers_of_different_lengths_are_not_said_to_be_of_different_ti
     made = rows(ucb=[0.5] * 8, exp3=[0.6] * 8)
     longer = [replace(row, baseline_seconds=1.5) if row.policy == "ucb" else row for row in made]
     alike, unlike = (sentences(of_rows(found, 6))[-1] for found in (made, longer))
-    assert "baselines, as of different times or of sampled answers of different lengths" in unlike
+    assert "baselines differ (measured at different times, or on sampled answers of different lengths)" in unlike
     assert "baselines" not in alike
 
 

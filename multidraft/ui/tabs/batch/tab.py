@@ -100,7 +100,7 @@ class Batch:
                 explained = gr.HTML(self.explained(DEFAULT_POLICIES), js_on_load=None, elem_id="batch-explanation")
                 with gr.Row():
                     most = self.workbench.limits.batch_runs
-                    sample = "0: all; fewer: evenly spaced"
+                    sample = "0: all; fewer: spread evenly"
                     info = sample if most is None else f"times policies: at most {most:,}"
                     limit = gr.Number(0, label="Max prompts", info=info, min_width=130, elem_id="limit")
                     tokens = min(NEW_TOKENS, self.workbench.limits.new_tokens or NEW_TOKENS)
