@@ -51,7 +51,7 @@ class Card(Strict):
 
     name: str = Field(min_length=1)
     title: str
-    description: str = ""
+    description: str = Field("", description="about the pool, for those who use the page")
     target: Source
     drafters: list[AnyEntry] = Field(min_length=1)
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="of all models")

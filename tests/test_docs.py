@@ -161,8 +161,20 @@ def test_the_sample_table_is_that_of_the_results(capsys):
     assert "| policy | json |" in capsys.readouterr().out
 
 
+def test_the_first_card_of_ones_own(tmp_path):
+    card, _ = blocks("docs/pools.md", "yaml")
+    (tmp_path / "my-pool.yaml").write_text(card)
+    (tmp_path / "drafters").symlink_to(ROOT / "drafters")
+    pool, pocket = load_pool(tmp_path / "my-pool.yaml"), load_pool("pocket")
+    assert pool.description and pool.conversational is False and pool.examples == pocket.examples
+    assert pool.fits(pool.examples[0][1]) and not pool.fits("Who was the first man on the moon?")
+    params = md.SamplingParams(max_new_tokens=20)
+    outs = [md.generate(each, pool.examples[0][1], params=params) for each in (pool, pocket)]
+    assert outs[0].token_ids == outs[1].token_ids
+
+
 def test_the_card():
-    (card,) = blocks("docs/pools.md", "yaml")
+    _, card = blocks("docs/pools.md", "yaml")
     assert [d.name for d in Card.model_validate(yaml.safe_load(card)).drafters] == [
         "small",
         "long",

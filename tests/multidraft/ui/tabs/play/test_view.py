@@ -246,3 +246,10 @@ def test_an_answer_that_repeats_itself_is_told_from_one_that_makes_sense() -> No
     for status, told in (("completed", True), ("stopped", False)):
         ended = make_generation(text="tr " * 99, status=status)
         assert ("repeating itself" in view.status_html(job(ended))) == told
+
+
+def test_a_pool_that_says_nothing_about_itself_has_no_lone_title():
+    assert "<b>Mine.</b> Three drafters." in view.about_pool_html(
+        SimpleNamespace(title="Mine", description="Three drafters.")
+    )
+    assert not view.about_pool_html(SimpleNamespace(title="Mine", description=""))
