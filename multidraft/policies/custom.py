@@ -34,7 +34,8 @@ def import_policies() -> None:
         except (Exception, SystemExit) as error:
             POLICIES.clear()  # without those that it registered before it failed
             POLICIES.update(before)
-            raise UserError(f"{FILES}: {name} cannot be imported: {type(error).__name__}: {error}") from error
+            why = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+            raise UserError(f"{FILES}: {name} cannot be imported: {why}") from error
         if before == POLICIES:
             del sys.modules[known_as]  # or it would be taken for imported
             raise UserError(f"{FILES}: {name} registers no policy; put @register above the class of each")
