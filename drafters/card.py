@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import sys
@@ -15,7 +14,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from drafters.draft import OWN
-from drafters.errors import PoolError, quoted, unreadable
+from drafters.errors import PoolError, meant, quoted, unreadable
 from drafters.kinds import KINDS
 from drafters.kinds.base import AnyEntry, DrafterEntry
 from drafters.sampling import MAX_DRAFT_LENGTH
@@ -169,8 +168,7 @@ def find_card(name_or_path: str | Path) -> Path:
         raise PoolError(f"the folder {path} holds no card.yaml; {bundled}")
     if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
         raise PoolError(f"there is no pool card {path}; {bundled}")
-    near = difflib.get_close_matches(str(name_or_path), pool_names(), 1)
-    hint = f"did you mean {near[0]}? " if near else ""
+    hint = meant(str(name_or_path), pool_names())
     raise PoolError(f"unknown pool {str(name_or_path)!r}; {hint}{bundled}; or give the path of a card (a .yaml file)")
 
 
@@ -288,8 +286,8 @@ def _misplaced(field: str, part: str, kind: str | None) -> str:
     if kind and takers:
         *others, last = takers
         return f"{field} is for drafters of kind {', '.join(others) + ' or ' if others else ''}{last}, not {kind}"
-    if near := difflib.get_close_matches(field, model.model_fields, 1):
-        return f"no such setting; did you mean {near[0]}?"
+    if hint := meant(field, model.model_fields):
+        return f"no such setting; {hint.strip()}"
     homes = [name for name, other in _PARTS.values() if name != home and field in other.model_fields]
     if homes := homes + ["a drafter"] * bool(takers):
         return f"no such setting; it belongs to {' or '.join(homes)}"

@@ -2,6 +2,8 @@
 
 import re
 import sys
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 from pydantic_core import ErrorDetails
 
@@ -27,6 +29,12 @@ def quoted(value: object, most: int = 40) -> str:
     except (ValueError, RecursionError):  # an integer of thousands of digits, or lists in lists without end
         return f"a value of type {type(value).__name__} that is too large to print"
     return text if len(text) <= most else f"{text[:most]}…"
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """``did you mean …? `` and a space, with the nearest of the known names; empty where none is near."""
+    near = get_close_matches(name, list(known), 1)
+    return f"did you mean {near[0]}? " if near else ""
 
 
 def error_message(error: BaseException) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from drafters.base import Drafter
 from drafters.checkpoints.hub import HEAD_FILES, folder_of
-from drafters.errors import PoolError
+from drafters.errors import PoolError, meant, quoted
 from drafters.models.target import Target
 from drafters.progress import Steps
 from drafters.source import Place, Quantization, Source, Strict
@@ -246,9 +245,10 @@ def _validated(value: Any) -> DrafterEntry:
         raise PydanticCustomError("drafter", "a drafter is a mapping with at least name and kind")
     kind = value.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
-        near = difflib.get_close_matches(str(kind), KINDS, 1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(KINDS))}"
-        problem = PydanticCustomError("kind", "no such kind of drafter; {hint}", {"hint": hint})
+        known = f"{meant(str(kind), KINDS)}there are {', '.join(sorted(KINDS))}"
+        problem = PydanticCustomError(
+            "kind", "no such kind of drafter as {kind}; {known}", {"kind": quoted(kind), "known": known}
+        )
         details = InitErrorDetails(type=problem, loc=("kind",), input=kind)
         raise ValidationError.from_exception_data("drafter", [details])
     return KINDS[kind].model_validate(value)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from drafters.errors import SuiteError
+from drafters.errors import SuiteError, meant
 from multidraft.bench.separators import csv_mark
 
 BUNDLED = Path(__file__).parent / "suites"
@@ -90,7 +90,7 @@ def load_suite(name_or_path: str | Path) -> Suite:
     name, bundled = str(name_or_path), suite_names()
     path = BUNDLED / f"{name}.jsonl" if name in bundled else Path(name)
     if not os.path.isfile(path):  # unlike Path.is_file, False for names that no file can have
-        raise SuiteError(f"no suite or file {name!r}; bundled suites: {', '.join(bundled)}")
+        raise SuiteError(f"no suite or file {name!r}; {meant(name, bundled)}bundled suites: {', '.join(bundled)}")
     return load_prompts(path, max_items=MAX_ITEMS, max_bytes=MAX_BYTES)
 
 
@@ -267,7 +267,8 @@ def _csv_rows(file: _File, adapt: Adapt) -> Iterator[SuiteItem | LineProblem]:
         return
     if not {"prompt", "turns"} & {name.strip().lower() for name in adapt(dict.fromkeys(columns, "?"))}:
         found = ", ".join(columns)[:MAX_NAME] or "none"
-        yield LineProblem(1, f"the header needs a column 'prompt' (or 'turns'); it has: {found}")
+        hint = next(filter(None, (meant(name, ("prompt", "turns")) for name in columns)), "")
+        yield LineProblem(1, f"the header needs a column 'prompt' (or 'turns'); {hint}it has: {found}")
         return
     while True:
         try:
@@ -311,7 +312,8 @@ def item_of(row: Row, line: int) -> SuiteItem | LineProblem:
             return LineProblem(line, "'messages' has none of the role 'user'")
     if prompt is None:
         has = ", ".join(map(str, row))[:MAX_NAME] or "nothing"
-        needs = f"needs 'prompt' (text), 'turns' (a list of texts) or OpenAI's 'messages'; it has: {has}"
+        hint = next(filter(None, (meant(str(name), ("prompt", "turns", "messages")) for name in row)), "")
+        needs = f"needs 'prompt' (text), 'turns' (a list of texts) or OpenAI's 'messages'; {hint}it has: {has}"
         return LineProblem(line, needs)
     if not isinstance(prompt, str):
         return LineProblem(line, f"{which} is {_KINDS.get(type(prompt), 'a number')}; it must be text")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from drafters.errors import PolicyError
+from drafters.errors import PolicyError, meant
 
 Value = int | float | str
 
@@ -134,7 +134,7 @@ def explained(model: type[PolicySettings], error: ValidationError) -> str:
         return f"the setting {name!r} must be given"
     if fault["type"] == "extra_forbidden":
         takes = f"it takes: {', '.join(known)}" if known else "it takes none"
-        return f"there is no setting {name!r:.60}; {takes}"
+        return f"there is no setting {name!r:.60}; {meant(name, known)}{takes}"
     if name in known:
         return f"{name} must be {known[name].valid}; got {fault['input']!r:.60}"
     return str(fault.get("ctx", {}).get("error", fault["msg"]))

@@ -63,6 +63,8 @@ def read_spec(spec: str) -> tuple[type[Policy], dict[str, Any]]:
     values: dict[str, Any] = {}
     for key, text in texts:
         setting = key or next(iter(known), text)  # the lone value of `fixed:math` is the first setting
+        if not key and text in known and not _may_be(known[setting], text):
+            raise PolicyError(f"policy {name!r}: the setting {text!r} has no value; it must be {known[text].valid}")
         if setting in values:
             raise PolicyError(f"policy {name!r}: {setting} is given twice, {values[setting]!r:.60} and {text!r:.60}")
         values[setting] = text
@@ -73,6 +75,11 @@ def read_spec(spec: str) -> tuple[type[Policy], dict[str, Any]]:
             return kind, values
         raise PolicyError(f"policy {name!r}: {explained(kind.Settings, error)}") from None
     return kind, {key: getattr(settings, key) for key in known if key in values}
+
+
+def _may_be(setting: Setting, text: str) -> bool:
+    """Whether a setting can have a value that is the name of a setting."""
+    return text in setting.choices if setting.choices else not setting.numeric
 
 
 def make_policy(spec: str, arms: int | Sequence[str], seed: int = 0) -> Policy:

@@ -160,6 +160,8 @@ def test_what_is_no_text_in_utf_8_is_called_so(tmp_path):
     [
         ("a.jsonl", "{}\n[]\n", "holds no prompt; line 1: needs 'prompt'"),
         ("a.jsonl", '{"question": 1, "kind": 2}\n', "OpenAI's 'messages'; it has: question, kind"),
+        ("a.jsonl", '{"promt": "hi"}\n', r"'messages'; did you mean prompt\? it has: promt"),
+        ("a.csv", "id,promt\n1,hi\n", r"\(or 'turns'\); did you mean prompt\? it has: id,"),
         ("a.csv", "question,answer\n1,2\n", "line 1: the header needs a column 'prompt'.*question, answer"),
         ("a.csv", '"que"stion,prompt\n1,2\n', "line 1: the header is not valid CSV"),
     ],
@@ -299,15 +301,10 @@ def test_json_lines_are_read_under_the_name_json_too(tmp_path):
     assert [p.line for p in suite.problems] == [2]
 
 
-@pytest.mark.parametrize("name", ["no-such", "no/such.jsonl", "", "x" * 5000, "nul\0name", "../suites"])
+@pytest.mark.parametrize("name", ["no-such", "no/such.jsonl", "", "x" * 5000, "nul\0name", "../suites", suites.BUNDLED])
 def test_an_unknown_suite(name):
     with pytest.raises(SuiteError, match=r"no suite or file .*bundled suites: "):
         load_suite(name)
-
-
-def test_a_folder_is_no_suite(tmp_path):
-    with pytest.raises(SuiteError, match="no suite or file"):
-        load_suite(tmp_path)
 
 
 @pytest.mark.parametrize("name", suite_names())

@@ -158,6 +158,7 @@ def test_bad_input_is_one_line_and_status_2(pool_card, capsys, arguments, said):
         *((["pool", *given], "give --matrix too") for given in (["--suite", "pocket"], ["--limit", "2"])),
         *((["pool", *two], f"{two[0]} needs the pool") for two in (["--matrix", "--estimate"], ["--plain", "--list"])),
         (["bench", "no-such-suite"], "no-such-suite"),
+        (["bench", "pokcet"], "no suite or file 'pokcet'; did you mean pocket? bundled suites: "),
         (["bench", "pocket", "--limit", "0"], "--limit"),
         (["bench", "pocket", "--repeat", "0"], "--repeat"),
         (["bench", "pocket", "--top-p", "2"], "top_p"),
