@@ -125,10 +125,12 @@ class Card(Strict):
         return [self.target, *(source for entry in self.drafters if (source := entry.source))]
 
     @property
-    def local_paths(self) -> list[str]:
-        """Files and folders that it names, relative to its own."""
-        named = [self.target.path, self.router, *(path for entry in self.drafters for path in entry.local_paths)]
-        return [str(path) for path in named if path]
+    def local_paths(self) -> dict[str, str]:
+        """Files and folders that it names, relative to its own, by the field that does."""
+        named = {"target.path": self.target.path, "router": self.router}
+        for number, entry in enumerate(self.drafters):
+            named |= {f"drafters.{number}.{field}": path for field, path in entry.local_paths.items()}
+        return {field: str(path) for field, path in named.items() if path}
 
     def shares_with(self, entry: DrafterEntry) -> str | None:
         """The earlier drafter whose weights and cache ``entry`` uses too; ``None`` if there is none."""
@@ -200,7 +202,7 @@ def load_card(source: str | Path, within: Path | None = None) -> tuple[Card, str
                 f"bundled one; bundled pools: {', '.join(pool_names())}"
             )
         if POOLS not in beside.resolve().parents:
-            _check_within(within, path, other)
+            _check_within(within, path, other, "examples")
         content["examples"] = _read(beside)[1].get("examples")
         if not isinstance(content["examples"], list):
             raise PoolError(f"the pool card {path} takes its examples from {other}, which has none of its own")
@@ -209,17 +211,17 @@ def load_card(source: str | Path, within: Path | None = None) -> tuple[Card, str
     except ValidationError as error:
         problems = "; ".join(_problem(each, content) for each in error.errors())
         raise PoolError(f"the pool card {path} is not valid: {problems}") from None
-    for name in card.local_paths:
-        _check_within(within, path, name)
+    for field, name in card.local_paths.items():
+        _check_within(within, path, name, field)
     if without:
         card = card.without([name.strip() for name in without.split(",")])
         text += f"\n{card.name}"
     return card, text
 
 
-def _check_within(folder: Path | None, card: Path, name: str) -> None:
-    """Refuse a file or folder that a card names if it, or a link in it, leads out of ``folder``; of where it leads
-    nothing is told."""
+def _check_within(folder: Path | None, card: Path, name: str, field: str = "") -> None:
+    """Refuse a file or folder that a field of a card names, or the card's own file, if it, or a link in it, leads out
+    of ``folder``; of where it leads nothing is told."""
     if folder is None:
         return
     inside, named = folder.resolve(), card.parent / name
@@ -230,11 +232,17 @@ def _check_within(folder: Path | None, card: Path, name: str) -> None:
                 return
         except (OSError, RuntimeError, ValueError):  # links to nothing or in a circle, or a name that no file can have
             pass
-        link = "" if place == named else f", in which {place.name} is a link"
+        where = f"outside the folder {folder}"
+        if not field:
+            wrong = f"the pool card {card} is a link to a file {where}"
+        elif place == named:
+            wrong = f"the pool card {card} names {name!r} in its field {field}, which lies {where}"
+        else:
+            wrong = f"the pool card {card} names {name!r} in its field {field}; {place.name} in it is a link to {where}"
         raise PoolError(
-            f"the pool card {card} names {name}{link} out of {folder}: a card that visitors can choose may only "
-            "name files in its own folder. Copy it there, or name the card itself when the server starts "
-            "(MULTIDRAFT_POOL)"
+            f"{wrong}. A card that visitors can choose may only use what lies in that folder: copy the file or folder "
+            "into it and name it there, or have the server begin with this card (MULTIDRAFT_POOL, or demo --pool), "
+            "which may name files anywhere"
         )
 
     check(named)

@@ -128,9 +128,9 @@ class DrafterEntry(Strict):
         return self.source.quantization if self.source else None
 
     @property
-    def local_paths(self) -> list[str]:
-        """Files and folders beside the card that it names."""
-        return [path for field in self.path_fields if (path := getattr(self, field))]
+    def local_paths(self) -> dict[str, str]:
+        """Files and folders beside the card that it names, by the field that does."""
+        return {field: path for field in self.path_fields if (path := getattr(self, field))}
 
     @property
     def shared_weights(self) -> Hashable | None:

@@ -210,7 +210,7 @@ def _named(card: Card, path: Path) -> Iterator[tuple[str, Path, str]]:
     Raises:
         UserError: one does not exist, or is neither in the card's folder nor a part of this repository.
     """
-    for name in card.local_paths if path.parent != POOLS else ():
+    for name in card.local_paths.values() if path.parent != POOLS else ():
         named = (path.parent / name).resolve()
         beside = named.is_relative_to(path.parent)
         if not beside and not named.is_relative_to(ROOT / "drafters"):

@@ -183,7 +183,7 @@ def test_a_card_of_a_folder_names_nothing_outside_of_it(tmp_path):
     (folder / "pool" / "math").mkdir()
     secret.write_text(yaml.safe_dump({"examples": [{"task": "t", "prompt": "password"}]}))
     path = write(folder / "pool", GOOD)
-    assert load_card(path, folder)[0].local_paths == ["target", "math"]
+    assert load_card(path, folder)[0].local_paths == {"target.path": "target", "drafters.0.path": "math"}
     assert load_card(write(folder / "pool", {**GOOD, "examples": "pocket"}), folder)[0].examples
     (folder / "near").symlink_to("pool/math")
     load_card(write(folder / "pool", {**GOOD, "router": "../near"}), folder)
@@ -196,21 +196,31 @@ def test_a_card_of_a_folder_names_nothing_outside_of_it(tmp_path):
         {"drafters": [{"name": "m", "kind": "medusa", "path": "math", "rescorer": "../../a"}]},
         {"target": {"path": "nul\0name"}},
     ]
-    for change in wrong:
+    fields = [
+        "target.path",
+        "target.path",
+        "router",
+        "examples",
+        "drafters.0.path",
+        "drafters.0.rescorer",
+        "target.path",
+    ]
+    for change, field in zip(wrong, fields, strict=True):
         path = write(folder / "pool", {**GOOD, **change})
-        with pytest.raises(PoolError, match=f"out of {folder}: .*Copy it there, or .*MULTIDRAFT_POOL"):
+        said = f" in its field {field}, which lies outside the folder {folder}. .*copy .*MULTIDRAFT_POOL"
+        with pytest.raises(PoolError, match=said):
             load_card(path, folder)
         load_card(path)  # the operator's own choice
     path = write(folder / "pool", GOOD)
     for link, leads in (("target/vocab.json", secret), ("math/more", tmp_path), ("target/circle", "circle")):
         (folder / "pool" / link).symlink_to(leads)
-        with pytest.raises(PoolError, match=f"in which {link.partition('/')[2]} is a link out of") as told:
+        with pytest.raises(PoolError, match=f"{link.partition('/')[2]} in it is a link to outside the folder") as told:
             load_card(path, folder)
         assert "secret" not in str(told.value)
         (folder / "pool" / link).unlink()
     path.unlink()
     path.symlink_to(secret)
-    with pytest.raises(PoolError, match=r"names card\.yaml out of"):
+    with pytest.raises(PoolError, match=r"card\.yaml is a link to a file outside the folder "):
         load_card(path, folder)
 
 

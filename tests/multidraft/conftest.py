@@ -71,7 +71,7 @@ def other_card(pool_card: Path, tmp_path: Path) -> Path:
     content = yaml.safe_load(pool_card.read_text())
     drafters = [{"name": "far", "kind": "lm", "path": "far"}, {"name": "copy", "kind": "suffix"}]
     content |= {"name": "other", "title": "Another <pool>", "draft_length": 6, "drafters": drafters}
-    content["examples"] = [{"task": "letters", "prompt": "a b"}]
+    content |= {"description": "It copies.", "examples": [{"task": "letters", "prompt": "a b"}]}
     path = tmp_path / "other" / "card.yaml"
     for entry in (content["target"], drafters[0]):  # copies: a card of a folder of cards names no others
         shutil.copytree(pool_card.parent / entry["path"], path.parent / entry["path"])

@@ -51,7 +51,12 @@ def test_sources_and_local_paths(card):
         "target", "head", "head", "some/head", "heads", "some/lm",
     ]  # fmt: skip
     assert card.sources[-1].quantization == "nf4"
-    assert [path for entry in card.drafters for path in entry.local_paths] == ["head", "head", "heads", "trigrams"]
+    assert [path for entry in card.drafters for path in entry.local_paths.values()] == [
+        "head",
+        "head",
+        "heads",
+        "trigrams",
+    ]
 
 
 def test_nodes_to_verify(card):

@@ -82,7 +82,9 @@ def test_tabs_follow_the_pool(own_bench: Workbench, other_card: Path) -> None:
     assert {"fixed:far", "fixed:copy"} <= {spec for _, spec in policy.choices} >= {"ucb"}
     assert "fixed:near" not in {spec for _, spec in policy.choices}
     assert (length.maximum, length.value, draft.value) == (63, 63, 6)
-    assert "copy" in legend and "Another &lt;pool&gt;" in note and turns == () and anew.visible is False
+    assert (
+        "copy" in legend and "<b>Another &lt;pool&gt;.</b> It copies." in note and turns == () and anew.visible is False
+    )
     kept = play.follow("abc", "ucb", 20, "<span>an output</span>")
     assert kept[play.policy].value == "ucb" and kept[play.settings[0]].value == 20 and play.legend not in kept
     race = built(Race(own_bench), own_bench)
@@ -139,7 +141,7 @@ def test_the_tab_loads_known_pools_only_and_only_where_it_may(
     tab.loader.cards = other_card.parent / "far"
     failing.rename(tab.loader.cards / "failing.yaml")
     shown = clicked("failing.yaml")
-    assert "no longer exists" in shown[tab.status] and "out of far" in shown[tab.known]
+    assert "no longer exists" in shown[tab.status] and "outside the folder far" in shown[tab.known]
     assert "disabled" not in shown[tab.known]
     closed = built(PoolTab(PoolLoader(own_bench, allowed=False)), own_bench)
     shown = after(closed.load(click(pool=str(other_card))))
