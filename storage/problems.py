@@ -11,6 +11,11 @@ ANOTHER_FILE = "name another file with MULTIDRAFT_DB or --db"
 """What to do where a history's file cannot be used."""
 
 
+def for_command(problem: str) -> str:
+    """A problem as commands tell it, whose history ``--db`` alone names."""
+    return problem.replace(ANOTHER_FILE, "name another file with --db")
+
+
 class StorageError(Exception):
     """The database cannot be read or written; the message says what is wrong, where, and what to do."""
 
@@ -31,7 +36,7 @@ def explain(error: Exception, path: Path) -> str:
     if "full" in text:
         return f"The disk that holds {path} is full: free some space, {elsewhere}."
     if "not a database" in text or "malformed" in text or isinstance(error, UnicodeDecodeError):  # of SQLite's message
-        return f"{path} is damaged or no SQLite database; it was left as it is: move it away, {elsewhere}."
+        return f"{path} is damaged or not a SQLite database; it was left as it is: move it away, {elsewhere}."
     if not path.parent.is_dir():
         return f"The folder {path.parent} of the database {path.name} does not exist: create it, {elsewhere}."
     if path.is_dir():

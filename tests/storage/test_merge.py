@@ -122,7 +122,7 @@ def test_a_copy_that_is_damaged_or_newer_changes_nothing(tmp_path: Path) -> None
     )
     connection.commit()
     connection.close()
-    for copy, why in ((damaged, "damaged or no SQLite database"), (newer, "newer version")):
+    for copy, why in ((damaged, "damaged or not a SQLite database"), (newer, "newer version")):
         for path in (here, missing):
             with pytest.raises(StorageError, match=why):
                 take_in(path, copy)

@@ -163,9 +163,9 @@ def test_a_file_that_is_no_database_is_left_as_it_is(path: Path, content: bytes)
     with Store(path, busy_seconds=0.05, retry_seconds=0.05) as store:
         wait_until(lambda: store.problem)
         store.add(make_run())
-        assert "no SQLite database" in store.problem and str(path) in store.problem and "move it" in store.problem
+        assert "not a SQLite database" in store.problem and str(path) in store.problem and "move it" in store.problem
         assert path.read_bytes() == content
-        with pytest.raises(StorageError, match="no SQLite database"):
+        with pytest.raises(StorageError, match="not a SQLite database"):
             queries.listed(path)
         path.rename(path.with_suffix(".old"))  # what the sentence told the user to do
         assert store.flush()
@@ -332,7 +332,7 @@ def test_a_run_is_written_with_all_its_rounds_or_not_at_all(store: Store, path: 
         ("database is locked", "locked by another program"),
         ("attempt to write a readonly database", "is read-only"),
         ("database or disk is full", "is full: free some space"),
-        ("file is not a database", "no SQLite database"),
+        ("file is not a database", "not a SQLite database"),
         ("database disk image is malformed", "damaged"),
         ("unable to open database file", "check the permissions"),
         ("disk I/O error", "disk I/O error"),

@@ -195,7 +195,7 @@ def test_a_copy_that_cannot_be_read_is_never_replaced(tmp_path: Path) -> None:
     backup.restore()
     add(path, "a")
     backup.exchange()
-    assert "damaged or no SQLite database" in str(backup.problem)
+    assert "damaged or not a SQLite database" in str(backup.problem)
     assert (volume / FILE).read_bytes() == before and prompts(path) == ["a"]
 
 

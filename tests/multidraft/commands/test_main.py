@@ -169,7 +169,8 @@ def test_bad_input_is_one_line_and_status_2(pool_card, capsys, arguments, said):
         (["bench", "pocket", "--policies", " , "], "no policy is chosen; choose at least one"),
         (["bench", "pocket", "--out", "no/such/folder/report.json"], "--out: the folder"),
         (["bench", "pocket", "--db", "no/such/folder/runs.db"], "The folder"),
-        (["bench", "pocket", "--db", __file__], "damaged or no SQLite database"),
+        (["bench", "pocket", "--db", __file__], "damaged or not a SQLite database"),
+        (["replay", "--db", __file__], "it was left as it is: move it away, or name another file with --db."),
         (["replay", "--db", "none.db", "--policies", ""], "no policy is chosen"),
     ],
 )
@@ -217,7 +218,7 @@ def test_a_damaged_history_and_a_report_that_cannot_be_written(pool_card, tmp_pa
     damaged = tmp_path / "x.db"
     damaged.write_bytes(bytes(range(256)) * 8)
     assert main(["replay", "--db", str(damaged)]) == 2
-    assert "damaged or no SQLite database" in capsys.readouterr().err
+    assert "damaged or not a SQLite database" in capsys.readouterr().err
     assert main(["bench", "pocket", "--pool", str(pool_card), "--out", str(tmp_path)]) == 2
     assert "cannot be written" in capsys.readouterr().err
 

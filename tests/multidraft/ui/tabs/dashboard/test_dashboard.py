@@ -282,9 +282,9 @@ def test_a_damaged_history_is_told_without_a_traceback(tmp_path: Path) -> None:
         dashboard = build(store)
         shown = overview(dashboard)
         pools, *_ = controls_of(dashboard, dashboard.refreshed(click(), {}, *Chosen("gone").values()))
-        assert "no SQLite database" in dashboard.restore(visit("run=1"))[dashboard.run.head]
-        assert "no SQLite database" in dashboard.run_list(0, *ALL)[dashboard.runs]
-    assert "no SQLite database" in shown["note"] and shown["body"].visible is False
+        assert "not a SQLite database" in dashboard.restore(visit("run=1"))[dashboard.run.head]
+        assert "not a SQLite database" in dashboard.run_list(0, *ALL)[dashboard.runs]
+    assert "not a SQLite database" in shown["note"] and shown["body"].visible is False
     assert pools.value == ""
 
 
