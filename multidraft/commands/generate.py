@@ -31,9 +31,14 @@ def run(options: argparse.Namespace) -> int:
     params = sampling_params(options, pool.draft_length)
     decoding = md.stream(pool, options.prompt, options.policy, params, options.seed)
     run = Run(decoding.generation, params, options.seed, conditions_of(pool), Origin("command"))
-    for round_ in decoding:
-        if not options.json:
-            print(round_.text, end="", flush=True)
+    try:
+        for round_ in decoding:
+            if not options.json:
+                print(round_.text, end="", flush=True)
+    except (md.UserError, KeyboardInterrupt):  # told of in a line of its own
+        if decoding.generation.rounds and not options.json:
+            print()
+        raise
     out = decoding.generation
     if options.json:
         print(json.dumps(run.to_json()))

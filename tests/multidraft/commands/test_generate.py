@@ -7,6 +7,7 @@ import pytest
 
 from drafters.pool import Pool
 from multidraft.__main__ import main
+from multidraft.policies.ucb import UCB
 
 
 def test_an_answer_to_a_foreign_prompt_is_told_to_be_one(pool_card, capsys, monkeypatch):
@@ -14,6 +15,14 @@ def test_an_answer_to_a_foreign_prompt_is_told_to_be_one(pool_card, capsys, monk
     assert main(asked) == 0 and "unlike the tasks of this pool" not in capsys.readouterr().err
     monkeypatch.setattr(Pool, "fits", lambda self, prompt: False)
     assert main(asked) == 0 and "unlike the tasks of this pool" in capsys.readouterr().err
+
+
+def test_an_error_amid_an_answer_is_told_in_a_line_of_its_own(pool_card, capsys, monkeypatch):
+    select, calls = UCB.select, iter([None, None])
+    monkeypatch.setattr(UCB, "select", lambda self: select(self) if next(calls, 9) is None else 99)
+    assert main(["generate", "abc", "--pool", str(pool_card), "--policy", "ucb"]) == 2
+    out, err = capsys.readouterr()
+    assert out.strip() and out.endswith("\n") and err.startswith("multidraft: policy 'ucb' chose drafter 99")
 
 
 def test_the_version(capsys):
