@@ -167,7 +167,7 @@ def resident() -> int:
 def described(error: BaseException, file: Path) -> str:
     """An error in one line, with the last line of ``file`` that it came through."""
     if isinstance(error, SyntaxError) and error.filename == str(file):
-        return f"{error.msg} in line {error.lineno}"
+        return f"{error.msg} in line {error.lineno} of {file.name}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
-    where = f" in line {lines[-1]}" if lines else ""
+    where = f" in line {lines[-1]} of {file.name}" if lines else ""
     return f"{type(error).__name__}: {' '.join(str(error).split())}{where}"

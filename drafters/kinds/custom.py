@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -43,7 +44,10 @@ class CustomEntry(FileEntry):
         except (Exception, SystemExit) as error:
             raise PoolError(f"{who}: {file} cannot be run: {described(error, file)}") from error
         if not callable(make := getattr(module, self.factory, None)):
-            raise PoolError(f"{who}: {file} has no class or function {self.factory!r}")
+            found = [value for value in vars(module).values() if isinstance(value, type | FunctionType)]
+            own = (value.__name__ for value in found if value.__module__ == module.__name__)
+            there = ", ".join(name for name in own if not name.startswith("_")) or "none of its own"
+            raise PoolError(f"{who}: factory: {file} has no class or function {self.factory!r}; it has {there}")
         try:
             drafter = make(self.name, context.target, context.tokenizer, **self.options)
         except (Exception, SystemExit) as error:

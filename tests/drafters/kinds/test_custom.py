@@ -58,10 +58,11 @@ def test_options_reach_it_and_its_code_is_part_of_the_hash(tmp_path, pool_card):
     ("code", "entry", "said"),
     [
         (None, {}, "there is no file .*own.py"),
-        ("x = 1\ny = = 2\n", {}, "own.py cannot be run: invalid syntax in line 2"),
+        ("x = 1\ny = = 2\n", {}, "own.py cannot be run: invalid syntax in line 2 of own.py"),
         ("\n\nimport nothing_of_this_name\n", {}, "No module named 'nothing_of_this_name' in line 3"),
         ("raise SystemExit(3)\n", {}, "SystemExit: 3 in line 1"),
-        (GOOD, {"factory": "Other"}, "own.py has no class or function 'Other'"),
+        (GOOD, {"factory": "Other"}, "factory: .*own.py has no class or function 'Other'; it has Kept, Same$"),
+        ("import math\n", {"factory": "math"}, "own.py has no class or function 'math'; it has none of its own"),
         (GOOD, {"options": {"tokens": 1}}, "Same(name, target, tokenizer, tokens=1) of .*own.py failed: TypeError"),
         ("def Same(name, target, tokenizer):\n    return 1 / 0\n", {}, "failed: ZeroDivisionError: .* in line 2"),
         ("def Same(*all):\n    raise SystemExit('bye')\n", {}, "failed: SystemExit: bye in line 2"),
