@@ -142,7 +142,7 @@ def replay(
     if names is None:
         raise ValueError(f"drafters must be a list of their names, such as pool.drafter_names, got {quoted(drafters)}")
     if len(names) != count:
-        raise ValueError(f"the table has {count} drafters, but {len(names)} are named")
+        raise ValueError(f"drafters must name each row of the table, which has {count}; got {len(names)}")
     seed = read_seed(seed)
     player = policy if isinstance(policy, Policy) else make_policy(policy, names, seed)
     if player.arm_count not in (0, count):

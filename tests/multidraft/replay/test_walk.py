@@ -141,7 +141,7 @@ def test_soft_acceptance_cannot_be_replayed():
 
 
 def test_as_many_drafters_are_named_as_the_table_has():
-    with pytest.raises(ValueError, match="the table has 2 drafters, but 1 are named"):
+    with pytest.raises(ValueError, match="drafters must name each row of the table, which has 2; got 1"):
         replay(np.ones((2, 5), dtype=int), "ucb:reward=be", drafters=["near"])
 
 
@@ -156,7 +156,7 @@ def test_a_table_is_no_pool():
         ({"drafters": "ab"}, "drafters must be a list of their names, such as pool.drafter_names, got 'ab'"),
         ({"drafters": [object(), object()]}, "drafters must be a list of their names"),
         ({"drafters": 2}, "drafters must be a list of their names"),
-        ({"drafters": []}, "the table has 2 drafters, but 0 are named"),
+        ({"drafters": []}, "drafters must name each row of the table, which has 2; got 0"),
         ({"draft_length": -1}, "draft_length must be a whole number from 0 on, got -1"),
         ({"draft_length": 1.5}, "draft_length must be a whole number from 0 on, got 1.5"),
         ({"max_new_tokens": math.nan}, "max_new_tokens must be a whole number, got nan"),
