@@ -165,10 +165,17 @@ def render_estimate(content: dict[str, Any]) -> str:
         if other := part["shares"]:
             numbers = f"in {other} | in {other}"
         lines.append(f"| {part['name']} | {part['kind']} | {size} | {stored} | {numbers} |")
-    free = "unknown" if content["free"] is None else format_bytes(content["free"])
-    reserve = f" and {format_bytes(content['reserve'])} for CUDA's libraries" if content["reserve"] else ""
-    each = f"{format_bytes(content['text'])} for every text under way, hence {format_bytes(content['total'])} for one"
-    lines.append(f"\nWith {format_bytes(content['working'])} to work in{reserve} it needs {each}; free: {free}.")
+
+    def size_of(bytes_: int) -> str:
+        return f"{bytes_ / unit:,.2f} {name}"
+
+    free = "unknown" if content["free"] is None else size_of(content["free"])
+    reserve = f", {size_of(content['reserve'])} for CUDA's libraries" if content["reserve"] else ""
+    weights = size_of(sum(part["weights"] for part in content["parts"]))
+    lines.append(
+        f"\nIt needs {weights} for weights, {size_of(content['working'])} to work in{reserve} and "
+        f"{size_of(content['text'])} for each text under way: {size_of(content['total'])} with one text; free: {free}."
+    )
     if content["texts"]:
         lines.append(f"That is enough for {content['texts']:,} at once; shorter texts take less each.")
     if "advice" in content:

@@ -304,7 +304,10 @@ def test_the_command_says_what_would_fit(capsys, monkeypatch):
 
 def test_one_may_ask_of_a_gpu_without_having_it(capsys):
     assert main(["pool", "qwen3-8b", "--estimate", "--device", "cuda:99"]) == 0
-    assert "0.5 GiB" not in (out := capsys.readouterr().out) and "512.0 MiB for CUDA's libraries" in out
+    needed = r"needs (\S+) GiB for weights, (\S+) GiB to work in, 0.50 GiB for CUDA's libraries and (\S+) GiB for each"
+    found = re.search(needed + r" text under way: (\S+) GiB with one text; free: ", out := capsys.readouterr().out)
+    *parts, total = map(float, found.groups())
+    assert sum(parts) + 0.5 == pytest.approx(total, abs=0.03) and "MiB" not in out
     assert "free: unknown" in out
     assert main(["pool", "qwen3-8b", "--estimate", "--device", "banana"]) == 2
     assert "device 'banana' of pool 'qwen3-8b' cannot be used" in capsys.readouterr().err
