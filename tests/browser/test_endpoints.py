@@ -174,5 +174,5 @@ def test_the_examples_of_openais_client(
     for code in (code for code in blocks("docs/serving.md", "python") if "client" in code):
         elsewhere(exec, code, names)
     text, figures, policies = capsys.readouterr().out.strip().split("\n")
-    assert "paint a picture" in text and "target" in figures and policies == "ucb:reward=be autoregressive"
+    assert "paint a picture" in text and "tokens per round, {" in figures and policies == "ucb:reward=be autoregressive"
     assert "vllm:spec_decode_num_drafts_total" in urllib.request.urlopen(f"{address}metrics").read().decode()
