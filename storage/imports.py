@@ -31,6 +31,11 @@ KNOWN = (
     "profile_export_aiperf.json of AIPerf"
 )
 
+OWN_EXPORT = (
+    "this is multidraft's own export, which is for other programs; `multidraft restore runs.db --db other.db` adds the "
+    "runs of one history to another"
+)
+
 MAX_BYTES = 20 * 2**20
 """Of a file that is read."""
 
@@ -266,6 +271,8 @@ def _runs_of(where: str, value: Any) -> list[Run]:
     inside = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
     keys = {**inside, **value} if isinstance(value, dict) else {}
     kind = next((kind for key, kind in KINDS.items() if key in keys), None)
+    if kind is None and "card_hash" in keys:
+        raise UserError(f"{where}: {OWN_EXPORT}; nothing was imported")
     if kind is None:
         found = f"its fields are {', '.join(map(str, list(keys)[:8]))}" if keys else "it is no object with fields"
         raise UserError(

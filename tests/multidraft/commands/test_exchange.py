@@ -74,6 +74,15 @@ def test_another_programs_database_is_named(tmp_path, capsys):
         assert "is another program's database" in capsys.readouterr().err
 
 
+def test_our_own_export_is_not_imported_but_its_history_restored(db, tmp_path, capsys):
+    out, other = tmp_path / "one.json", tmp_path / "other.db"
+    assert main(["export", "json", str(out), "--db", str(db)]) == 0
+    assert main(["import", str(out), "--db", str(other)]) == 2
+    assert "one.json, entry 1: this is multidraft's own export, which is for other" in (said := capsys.readouterr().err)
+    assert "`multidraft restore runs.db --db other.db` adds the runs of one history to another" in said
+    assert main(["restore", str(db), "--db", str(other)]) == 0 and queries.count(other) == queries.count(db)
+
+
 def test_a_refused_import_leaves_no_empty_history(tmp_path):
     other = tmp_path / "other.db"
     assert main(["import", str(tmp_path / "none.jsonl"), "--db", str(other)]) == 2
