@@ -15,7 +15,7 @@ from drafters.pool import Pool, load_pool
 from drafters.sampling import SamplingParams, probabilities
 from drafters.tree import acceptances_of
 from multidraft import generate
-from multidraft.engine.decoding import Decoding
+from multidraft.engine.drafting import Drafting
 from tests import tiny
 from tests.distributions import ALPHA, exact_outputs, p_value
 from tests.engine_cases import GREEDY, SAMPLED, played_and_replayed, pool_of
@@ -106,31 +106,31 @@ def test_gamma_of_sampled_drafts_knows_where_they_end():
 RUNS = 400
 
 
-def sampled_outputs(pool, decoding):
+def sampled_outputs(pool):
     params = SamplingParams(3, temperature=0.8, top_k=3, draft_length=3)
-    runs = [decoding(pool, "abcabcab", "fixed:alone", params, seed).run() for seed in range(RUNS)]
+    runs = [generate(pool, "abcabcab", "fixed:alone", params, seed) for seed in range(RUNS)]
     lengths = {len(r.drafted) for run in runs for r in run.rounds}
     counts = Counter(tuple(run.token_ids) for run in runs)
     return p_value(counts, exact_outputs(pool.target.model, pool.encode("abcabcab"), params)), lengths
 
 
 def test_sampled_outputs_follow_the_target(cautious: Pool):
-    chance, lengths = sampled_outputs(cautious, Decoding)
+    chance, lengths = sampled_outputs(cautious)
     assert chance > ALPHA and {1, 2} <= lengths
 
 
-def test_to_leave_out_the_doubted_token_itself_is_found_out(cautious: Pool):
+def test_to_leave_out_the_doubted_token_itself_is_found_out(cautious: Pool, monkeypatch: pytest.MonkeyPatch):
     """A draft may end after it, as that hangs on tokens that stay; without it, what is drafted hangs on what was."""
+    drafted = Drafting.draft
 
-    class Censored(Decoding):
-        def _draft(self, drafter, length):
-            draft = super()._draft(drafter, length)
-            doubted = any(
-                float(q[token]) < 0.5 for token, q in zip(draft.tokens, () if draft.q is None else draft.q, strict=True)
-            )
-            return Draft.empty() if doubted else draft
+    def censored(self, *asked, **named):
+        draft = drafted(self, *asked, **named)
+        chances = () if draft.q is None else draft.q
+        doubted = any(float(q[token]) < 0.5 for token, q in zip(draft.tokens, chances, strict=True))
+        return Draft.empty() if doubted else draft
 
-    assert sampled_outputs(cautious, Censored)[0] < ALPHA
+    monkeypatch.setattr(Drafting, "draft", censored)
+    assert sampled_outputs(cautious)[0] < ALPHA
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["own text", "random text"])
