@@ -15,7 +15,7 @@ from io import TextIOWrapper
 import multidraft as md
 from multidraft._version import version
 from multidraft.policies.custom import import_policies
-from storage.problems import StorageError, for_command
+from storage.problems import StorageError
 
 COMMANDS = {
     "generate": ("generate", "Answer one prompt."),
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(sys.argv[1:] if arguments is None else arguments)
     except (md.UserError, StorageError) as error:
-        print(f"multidraft: {for_command(str(error))}", file=sys.stderr)
+        print(f"multidraft: {error}", file=sys.stderr)
         return 2
     except OSError as error:
         if error.errno not in (errno.EPIPE, errno.ENOSPC):

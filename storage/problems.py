@@ -7,13 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-ANOTHER_FILE = "name another file with MULTIDRAFT_DB or --db"
+ANOTHER_FILE = "name another file (--db, or MULTIDRAFT_DB for the app)"
 """What to do where a history's file cannot be used."""
-
-
-def for_command(problem: str) -> str:
-    """A problem as commands tell it, whose history ``--db`` alone names."""
-    return problem.replace(ANOTHER_FILE, "name another file with --db")
 
 
 class StorageError(Exception):

@@ -32,7 +32,6 @@ from multidraft.policies.specs import canonical_spec, with_start
 from multidraft.policies.titles import DEFAULT_POLICY
 from multidraft.replay.advice import usable
 from multidraft.service.learning import learn_from
-from storage.problems import for_command
 from storage.records import PLAIN
 from storage.run import Origin
 from storage.store import Store
@@ -215,7 +214,7 @@ def _benchmark(options: argparse.Namespace, pool: Pool, asked: Asked, peers: Seq
     finally:
         recorded = not store or (store.close() and not store.problem)
         if store and not recorded:
-            shared.warn(f"the history is incomplete: {for_command(str(store.problem))}")
+            shared.warn(f"the history is incomplete: {store.problem}")
     if store and recorded and runs:
         advised = any(usable(entry.run) for entry in runs)
         more = f": advise --db {quote(str(options.db))} --batch {batch}" if advised else ""

@@ -170,7 +170,7 @@ def test_bad_input_is_one_line_and_status_2(pool_card, capsys, arguments, said):
         (["bench", "pocket", "--out", "no/such/folder/report.json"], "--out: the folder"),
         (["bench", "pocket", "--db", "no/such/folder/runs.db"], "The folder"),
         (["bench", "pocket", "--db", __file__], "damaged or not a SQLite database"),
-        (["replay", "--db", __file__], "it was left as it is: move it away, or name another file with --db."),
+        (["replay", "--db", __file__], "it was left as it is: move it away, or name another file (--db, "),
         (["replay", "--db", "none.db", "--policies", ""], "no policy is chosen"),
     ],
 )
