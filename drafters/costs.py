@@ -18,6 +18,10 @@ STALE, DOUBTED = 0.1, 0.5
 """Weight at which half of what was measured of a drafter's drafts is believed, once it has faded, and the least that is
 believed: a drafter that looked too dear at a bad time gets cheaper in each round without it, and is tried again."""
 
+PLAIN_MEMORY = 0.8
+"""Weight of the measured time of a round without a draft one such round later. There are few while drafts pay, and what
+they took before the machine got busy would end drafting, by which it takes now: a handful of new ones outweigh it."""
+
 
 @dataclass(frozen=True)
 class Costs:
@@ -162,7 +166,7 @@ class CostMeter:
 
     def __init__(self, drafters: int, shapes: Sequence[Hashable] | None = None, *, alone: bool = True):
         self.in_batches = CostMeter(drafters, shapes, alone=False) if alone else self
-        self.plain, self.verify, self.evaluation = LinearFit(), LinearFit(), LinearFit()
+        self.plain, self.verify, self.evaluation = LinearFit(memory=PLAIN_MEMORY), LinearFit(), LinearFit()
         shapes = range(drafters) if shapes is None else shapes
         self.shapes = [shapes.index(shape) for shape in shapes]  # by the first drafter that has it
         self.firsts = sorted({*self.shapes})

@@ -16,17 +16,18 @@ class LinearFit:
     Attributes:
         origin: weight of an imaginary measurement of 0 units in 0 seconds, which does not fade: while all others are of
             the same units, their seconds count as proportional to these instead of fixed.
+        memory: weight of a measurement one later.
         weight: how many measurements it knows; the fields after it are their sums.
     """
 
+    MEMORY: ClassVar[float] = 0.98
     origin: float = 0.0
+    memory: float = MEMORY
     weight: float = 0.0
     x: float = 0.0
     y: float = 0.0
     xx: float = 0.0
     xy: float = 0.0
-    MEMORY: ClassVar[float] = 0.98
-    """Weight of a measurement one later."""
     OUTLIER: ClassVar[float] = 3.0
     DISTURBED: ClassVar[float] = 0.5
     FASTER: ClassVar[float] = 0.8
@@ -53,11 +54,11 @@ class LinearFit:
     def add(self, units: float, seconds: float) -> None:
         if self.weight > 3.0:
             seconds = min(seconds, self.OUTLIER * self.at(units))
-        self.weight = self.MEMORY * self.weight + 1.0
-        self.x = self.MEMORY * self.x + units
-        self.y = self.MEMORY * self.y + seconds
-        self.xx = self.MEMORY * self.xx + units * units
-        self.xy = self.MEMORY * self.xy + units * seconds
+        self.weight = self.memory * self.weight + 1.0
+        self.x = self.memory * self.x + units
+        self.y = self.memory * self.y + seconds
+        self.xx = self.memory * self.xx + units * units
+        self.xy = self.memory * self.xy + units * seconds
 
     @property
     def mean(self) -> float:

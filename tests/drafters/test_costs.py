@@ -312,6 +312,15 @@ def test_plain_decoding_is_measured_by_itself():
     assert alone.costs(2).verify == pytest.approx([3.7, 3.7, 3.7])
 
 
+def test_a_few_rounds_without_a_draft_tell_that_the_machine_got_busy():
+    meter = CostMeter(1)
+    for _ in range(50):
+        meter.played(None, 0, 0, 0.0, 0.5, 1)
+    for _ in range(8):
+        meter.played(None, 0, 0, 0.0, 1.5, 1)
+    assert 1.3 < meter.costs(4).verify[0] < 1.5
+
+
 def test_a_tree_costs_its_depth_to_draft_and_its_nodes_to_verify():
     """Drafter 0 drafts trees of three nodes per level, at 0.5 a level; verification takes 2 + 0.1 a node."""
     meter = CostMeter(2)
