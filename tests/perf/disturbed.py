@@ -35,11 +35,12 @@ STARTS = ("router", "cold")
 CONSTANTS = (
     (costs, "STALE", (1e-9, 0.05, 0.25)),
     (costs, "DOUBTED", (0.25, 0.7)),
+    (costs, "PLAIN_MEMORY", (0.98,)),
     (LinearFit, "FASTER", (0.0, 0.6, 0.9)),
     (rate_hedge, "LONG_AFTER", (1, 4, 10**9)),
 )
 """Where they are, and other values of each: without the fading of what was measured, the first; likewise the second; a
-longest draft now and then, the third."""
+longest draft now and then, the last."""
 SINCE = "nothing; since then all"
 DISTURBED = ("drafts", "drafts, long ones too", "drafts and verification", "long verifications", SINCE)
 LONG = 8

@@ -169,10 +169,7 @@ class PromptTab:
             return ""
         if not prompt.strip() or pool.fits(prompt):
             tasks = count(len(pool.router.drafters), "kind")
-            return message_html(
-                "idle",
-                f"This model knows {tasks} of task, those of the examples, no others.",
-            )
+            return message_html("idle", f"This model knows {tasks} of task, those of the examples, no others.")
         return message_html("odd", "Unlike the prompts of its training: the answer may be nonsense.")
 
     def follow_pool(self, prompt: str, max_new_tokens: float | None) -> Updates:

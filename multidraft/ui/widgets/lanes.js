@@ -15,7 +15,7 @@ const FIGURES = [
   ["speedup", "Decode speed-up", "Tokens per second of the whole answer over those of autoregressive decoding; known at " +
     "the finish, with how far it may be off (95 %). Answers of a few tokens are too short for one"],
   ["request_speedup", "Request speed-up", "Speed-up of the whole request: prefill, routing and the first decision included"],
-  ["prefill", "Prefill, before the clock starts", "Time before the first round; the replay and its clock begin after it"],
+  ["prefill", "Prefill", "Time before the first round; the replay and its clock begin after it"],
 ];
 
 const find = (name) => element.querySelector(`.md-race-${name}`);
